@@ -1,0 +1,1 @@
+"""The explorer: pages that read runs and compute nothing that a report could not."""
