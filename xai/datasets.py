@@ -1,0 +1,343 @@
+"""Reads memes from JSONL, CSV, Parquet or a folder of pictures, and writes them as JSONL."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PureWindowsPath
+from typing import Any, NoReturn
+
+import pyarrow
+import pyarrow.parquet
+from pydantic import ValidationError
+
+from xai.schema import Failure, Meme
+
+__all__ = ["read_memes", "write_memes"]
+
+_PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+_COLUMNS = frozenset(Meme.model_fields) - {"metadata"}
+_REMEDIES = {
+    "id": "give every meme an id of its own, as a string",
+    "image": "give the file name of the picture, as a string",
+    "text": "give the text as a string",
+    "words": "give a list of objects with text, start and end, and where known box and confidence",
+    "labels": "give the labels as a list of strings",
+    "post": "give the text of the post as a string",
+    "language": "give the language's code as a string",
+}
+
+
+def read_memes(path: str | Path, *, images: str | Path | None = None) -> Iterator[Meme | Failure]:
+    """The memes of a dataset in its order; a record that cannot be read is a `Failure` and the rest goes on.
+
+    ``path`` is a ``.jsonl``, ``.csv`` or ``.parquet`` file with the columns ``id``, ``image``, ``text``, ``labels``,
+    ``words``, ``post`` and ``language`` (all but ``id`` optional; others become metadata), a folder with such a
+    ``memes.jsonl``, or a folder of pictures (id: the file's stem). Pictures are looked up in ``images`` or else in
+    the dataset's folder and its ``images`` subfolder, and must lie inside; whether they exist shows when they are
+    opened. In CSV and Parquet, labels may be text: a list in JSON or Python, or labels with ``|`` or ``;`` between.
+
+    Raises:
+        ValueError: nothing can be read: no such file, a format or an encoding that is not supported, no ids.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "memes.jsonl" if (path / "memes.jsonl").is_file() else path
+    if not path.exists():
+        raise ValueError(f"dataset {path.name!r} does not exist; check the path")
+    if images is not None and not Path(images).is_dir():
+        raise ValueError(f"image folder {Path(images).name!r} does not exist; check the path")
+    folder = path if path.is_dir() else path.parent
+    roots = (folder, folder / "images") if images is None or path.is_dir() else (Path(images),)
+    return _memes(_rows(path), roots)
+
+
+def write_memes(path: str | Path, memes: Iterable[Meme]) -> None:
+    """Write memes as JSONL, whole or not at all.
+
+    Pictures inside the file's folder are written relative to it, so that the folder can be moved; others by their
+    full path, to be read with ``images``.
+
+    Raises:
+        ValueError: not a ``.jsonl`` path, or a meme that JSON cannot hold; the file is left as it was.
+    """
+    path = Path(path)
+    if path.suffix != ".jsonl":
+        raise ValueError(f"memes are written as JSONL; name the file {path.stem}.jsonl instead of {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(_line(meme, path.parent) + "\n" for meme in memes)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One record as it stands in the file: where, its columns, and what made them unreadable, if anything."""
+
+    place: str
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def _memes(rows: Iterable[_Row], roots: tuple[Path, ...]) -> Iterator[Meme | Failure]:
+    places: dict[str, str] = {}
+    for row in rows:
+        name = _identifier(row.columns.get("id"))
+        if name and name in places:
+            reason = f"the id {name!r} was already used ({places[name]}); {_REMEDIES['id']}"
+            yield Failure(meme_id=f"{name} ({row.place})", stage="read", reason=f"{row.place}: {reason}")
+            continue
+        if name:
+            places[name] = row.place
+        try:
+            yield _meme(row, name, roots)
+        except ValueError as error:
+            yield Failure(meme_id=name or row.place, stage="read", reason=f"{row.place}: {error}")
+
+
+def _meme(row: _Row, name: str | None, roots: tuple[Path, ...]) -> Meme:
+    if row.problem:
+        raise ValueError(row.problem)
+    if not name:
+        raise ValueError(f"the id is missing or no string; {_REMEDIES['id']}")
+    if not _is_text(row.columns):
+        raise ValueError("it holds half a character (a lone surrogate); correct the text")
+    known = {key: value for key, value in row.columns.items() if key in _COLUMNS and value is not None}
+    if "image" in known:
+        known["image"] = _locate(known["image"], roots)
+    metadata = {key: value for key, value in row.columns.items() if key not in _COLUMNS}
+    try:
+        return Meme.model_validate({**known, "id": name, "metadata": metadata})
+    except ValidationError as error:
+        raise ValueError(_explain(error)) from None
+
+
+def _explain(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place = ".".join(map(str, problem["loc"]))
+    # Only the check of the words against the text concerns no single column.
+    remedy = _REMEDIES[str(problem["loc"][0])] if problem["loc"] else "correct the words' offsets"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}; {remedy}" if place else f"{message}; {remedy}"
+
+
+def _identifier(value: object) -> str | None:
+    """The id as a string, or ``None`` if it is none: whole numbers are ids too."""
+    if isinstance(value, bool) or not isinstance(value, str | int) or not _is_text(value):
+        return None
+    return str(value) or None
+
+
+def _is_text(value: object) -> bool:
+    """Whether no lone surrogate is in it, which no file that is written later could hold."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _locate(name: object, roots: tuple[Path, ...]) -> Path:
+    """The absolute path of a picture: the first one that exists, else where it ought to be.
+
+    Raises:
+        ValueError: it leads out of the folder; the message does not repeat where to.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"image: not the name of a file; {_REMEDIES['image']}, or leave it out")
+    is_foreign = PureWindowsPath(name).is_absolute() and not Path(name).is_absolute()
+    try:
+        top = roots[0].resolve()
+        candidates = [(root / name).resolve() for root in roots]
+        existing = [path for path in candidates if path.is_relative_to(top) and path.exists()]
+    except (OSError, RuntimeError, ValueError):
+        raise ValueError(f"image: this cannot be the path of a file; {_REMEDIES['image']}") from None
+    if is_foreign or not candidates[0].is_relative_to(top):
+        raise ValueError("image: the path leads out of the folder of the pictures; put the picture inside")
+    return (existing or candidates)[0]
+
+
+def _rows(path: Path) -> Iterator[_Row]:
+    """Open the dataset now, so that a file which cannot be read at all raises before the first record."""
+    if path.is_dir():
+        return _picture_rows(path)
+    readers = {".jsonl": _jsonl_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}
+    if path.suffix.lower() not in readers:
+        supported = ", ".join(readers)
+        raise ValueError(f"the format of {path.name!r} is not supported; give {supported} or a folder of pictures")
+    return readers[path.suffix.lower()](path)
+
+
+def _picture_rows(folder: Path) -> Iterator[_Row]:
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    names = [name for name in names if Path(name).suffix.lower() in _PICTURES]
+    if not names:
+        raise ValueError(f"folder {folder.name!r} has neither a memes.jsonl nor pictures; check the path")
+    return (_Row(f"file {name!a}", {"id": Path(name).stem, "image": name}) for name in names)
+
+
+def _jsonl_rows(path: Path) -> Iterator[_Row]:
+    # Not splitlines: JSON strings may hold the other line separators of Unicode as they are.
+    lines = enumerate(_read_text(path).split("\n"), start=1)
+    return (_json_row(f"line {number}", line) for number, line in lines if line.strip())
+
+
+def _json_row(place: str, line: str) -> _Row:
+    try:
+        columns = json.loads(line, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        return _Row(place, problem=f"not valid JSON ({error.msg} at column {error.colno}); correct the line")
+    except (ValueError, RecursionError) as error:
+        return _Row(place, problem=f"not valid JSON ({error}); correct the line")
+    if not isinstance(columns, dict):
+        return _Row(place, problem="not a JSON object; write one object a line")
+    return _Row(place, columns)
+
+
+def _csv_rows(path: Path) -> Iterator[_Row]:
+    reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise ValueError(f"the first line of {path.name!r} is not valid CSV ({error}); correct it") from None
+    _check_columns(path, header)
+    return _csv_records(reader, header)
+
+
+def _csv_records(reader: Any, header: list[str]) -> Iterator[_Row]:
+    while True:
+        place = f"line {reader.line_num + 1}"
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            yield _Row(place, problem=f"not valid CSV ({error}); correct the line")
+            continue
+        if cells is None:
+            return
+        if len(cells) not in (0, len(header)):
+            problem = f"{len(cells)} cells where the first line names {len(header)} columns; correct the line"
+            yield _Row(place, problem=problem)
+        elif cells:
+            yield _table_row(place, dict(zip(header, cells, strict=True)))
+
+
+def _parquet_rows(path: Path) -> Iterator[_Row]:
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{path.name!r} cannot be read as Parquet ({type(error).__name__}); write it anew") from None
+    _check_columns(path, file.schema_arrow.names)
+    return _parquet_records(path, file)
+
+
+def _parquet_records(path: Path, file: Any) -> Iterator[_Row]:
+    number = 0
+    try:
+        with file:
+            for batch in file.iter_batches(batch_size=256):
+                for columns in batch.to_pylist():
+                    number += 1
+                    yield _table_row(f"row {number}", columns)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{path.name!r} is damaged behind row {number} ({type(error).__name__})") from None
+
+
+def _table_row(place: str, columns: dict[str, Any]) -> _Row:
+    """A row of a table, where an empty cell means unknown, and lists may be written as text."""
+    empty = {name for name in _COLUMNS & columns.keys() if columns[name] in ("", None)}
+    values = {name: value for name, value in columns.items() if name not in empty}
+    try:
+        if isinstance(values.get("labels"), str):
+            values["labels"] = _split_labels(values["labels"])
+        if isinstance(values.get("words"), str):
+            values["words"] = json.loads(values["words"])
+    except json.JSONDecodeError:
+        return _Row(place, {"id": values.get("id")}, f"words: not valid JSON; {_REMEDIES['words']}")
+    except (ValueError, RecursionError) as error:
+        return _Row(place, {"id": values.get("id")}, f"labels: {error}")
+    return _Row(place, values)
+
+
+_STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_STRING_LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*,?\s*)?\]", re.DOTALL)
+
+
+def _split_labels(cell: str) -> list[str]:
+    """Labels written as a JSON list, a Python list, or with ``|`` or ``;`` between; commas belong to names."""
+    cell = cell.strip()
+    if not cell.startswith("["):
+        separator = "|" if "|" in cell else ";"
+        return [label.strip() for label in cell.split(separator) if label.strip()]
+    # Checked first, since Python reads ['a' 'b'], which is how arrays are printed, as one string.
+    if not _STRING_LIST.fullmatch(cell):
+        raise ValueError("not a list of strings; write it as JSON, or with | between the labels")
+    try:
+        labels: list[str] = json.loads(cell)
+    except ValueError:
+        try:
+            labels = ast.literal_eval(cell)
+        except (SyntaxError, ValueError):
+            raise ValueError("a list that cannot be read; write it as JSON") from None
+    return labels
+
+
+def _check_columns(path: Path, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path.name!r} has the column {twice[0]!r} twice; rename one")
+    if "id" not in names:
+        raise ValueError(f"{path.name!r} has no column 'id'; name the columns and {_REMEDIES['id']}")
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name!r} is not UTF-8 (at byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"{path.name!r} cannot be read ({error.strerror}); check its permissions") from None
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
+        raise ValueError("a key is given twice")
+    return columns
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _line(meme: Meme, folder: Path) -> str:
+    """One meme as a line of JSON; what is unknown is left out."""
+    if meme.image is not None and not isinstance(meme.image, Path):
+        raise ValueError(f"meme {meme.id!r} holds a picture in memory; save it and give the meme its path")
+    clash = _COLUMNS & meme.metadata.keys()
+    if clash:
+        raise ValueError(f"metadata of meme {meme.id!r} uses the name of a field, {min(clash)!r}; rename it")
+    columns = meme.model_dump(exclude={"image", "metadata"}, exclude_none=True)
+    if meme.image is not None:
+        columns["image"] = _relative(meme.image, folder)
+    try:
+        return json.dumps({**columns, **meme.metadata}, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"meme {meme.id!r} cannot be written as JSON: {error}") from None
+
+
+def _relative(image: Path, folder: Path) -> str:
+    target = image.resolve()
+    root = folder.resolve()
+    return target.relative_to(root).as_posix() if target.is_relative_to(root) else target.as_posix()

@@ -1,0 +1,250 @@
+"""What a meme, a prediction, an explanation and a failure are: the records that every other module exchanges.
+
+Conventions that hold everywhere:
+
+- character offsets count Unicode code points, start inclusive, end exclusive;
+- boxes are ``(x0, y0, x1, y1)`` in pixels of the original picture, origin top left;
+- grids are ``(grid_h, grid_w)`` arrays of merged image tokens in reading order;
+- relevance is signed: positive speaks for the target, negative against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from PIL import Image, ImageOps
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+Mode = Literal["text", "image", "image+text"]
+Segment = Literal["text", "image", "instruction", "template", "answer"]
+Parse = Literal["strict", "repaired", "unparsed"]
+Stage = Literal["read", "predict", "attribute", "align", "store"]
+Box = tuple[float, float, float, float]
+
+MODES: tuple[Mode, ...] = ("text", "image", "image+text")
+SEGMENTS: tuple[Segment, ...] = ("text", "image", "instruction", "template", "answer")
+ALL_LABELS = "*"
+"""The name of the target that differentiates every label of the answer together."""
+
+
+def _as_array(value: object) -> np.ndarray:
+    array = np.array(value, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+Array = Annotated[
+    np.ndarray,
+    BeforeValidator(_as_array),
+    PlainSerializer(lambda array: array.tolist(), return_type=list),
+]
+
+
+class Record(BaseModel):
+    """Base of all records: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Word(Record):
+    """One word of a meme's text: ``text == meme.text[start:end]``; ``box`` where it stands in the picture, if known."""
+
+    text: str
+    start: int = Field(ge=0)
+    end: int
+    box: Box | None = None
+    confidence: float | None = Field(default=None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _check_span(self) -> Word:
+        if self.end <= self.start:
+            raise ValueError(f"word {self.text!r} has an empty span [{self.start}, {self.end})")
+        return self
+
+
+class Meme(Record):
+    """A picture, its text, or both, with what is known about them.
+
+    ``labels`` are the gold labels (``None``: unknown, ``()``: known to be none). ``post`` is the text
+    of the post that carried the meme. ``image`` is a path, or a PIL picture in a notebook.
+    """
+
+    id: str = Field(min_length=1)
+    image: Path | Image.Image | None = None
+    text: str = ""
+    words: tuple[Word, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    post: str | None = None
+    language: str | None = None
+    metadata: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_words(self) -> Meme:
+        for word in self.words or ():
+            if self.text[word.start : word.end] != word.text:
+                raise ValueError(
+                    f"word {word.text!r} is not at [{word.start}, {word.end}) of the text of meme {self.id!r}"
+                )
+        return self
+
+    def open_image(self) -> Image.Image:
+        """The picture as RGB, turned upright by its EXIF orientation.
+
+        Raises:
+            ValueError: the meme has no picture, or it cannot be decoded; the message says which.
+        """
+        if self.image is None:
+            raise ValueError(f"meme {self.id!r} has no picture; use mode 'text' or give it one")
+        if isinstance(self.image, Image.Image):
+            return ImageOps.exif_transpose(self.image).convert("RGB")
+        try:
+            with Image.open(self.image) as picture:
+                return ImageOps.exif_transpose(picture).convert("RGB")
+        except FileNotFoundError:
+            raise ValueError(f"picture {self.image.name!r} of meme {self.id!r} does not exist") from None
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(f"picture {self.image.name!r} of meme {self.id!r} cannot be decoded: {error}") from None
+
+
+class LabelSpan(Record):
+    """Where a parsed label stands in the generated text: ``text[start:end]`` without its quotation marks."""
+
+    label: str
+    start: int
+    end: int
+
+
+class Prediction(Record):
+    """What the model answered for one meme in one mode, and how that was read.
+
+    ``generated_ids`` are exactly the ids that the model produced, up to and including the
+    end-of-sequence token. ``unknown_labels`` are labels outside the task's inventory, verbatim.
+    """
+
+    meme_id: str
+    mode: Mode
+    generated_ids: tuple[int, ...]
+    text: str
+    labels: tuple[str, ...] = ()
+    label_spans: tuple[LabelSpan, ...] = ()
+    unknown_labels: tuple[str, ...] = ()
+    referred_words: tuple[str, ...] = ()
+    referred_image_concepts: tuple[str, ...] = ()
+    parse: Parse = "strict"
+    parse_note: str = ""
+
+
+class TokenTable(Record):
+    """Relevance of every token of prompt and answer; equal-length columns in sequence order.
+
+    ``start`` and ``end`` are offsets in the meme's text for tokens of segment ``text``, in the generated
+    text for ``answer``, and -1 elsewhere. An image token carries the relevance of all its levels.
+    """
+
+    token: tuple[str, ...]
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    segment: tuple[Segment, ...]
+    relevance: tuple[float, ...]
+
+    def frame(self) -> pd.DataFrame:
+        """One row a token."""
+        return pd.DataFrame({name: list(getattr(self, name)) for name in type(self).model_fields})
+
+
+class WordTable(Record):
+    """Relevance of every word of the meme's text, signed, and of the gaps between words.
+
+    ``relevance`` sums over a word's tokens, each token counted once; ``mean_abs`` is the mean of the
+    absolute values over those tokens (the pooling of earlier published work). ``gap`` is what fell on
+    characters between words, so that ``sum(relevance) + gap`` equals the text tokens' total.
+    """
+
+    word: tuple[str, ...]
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    box: tuple[Box | None, ...]
+    relevance: tuple[float, ...]
+    mean_abs: tuple[float, ...]
+    n_tokens: tuple[int, ...]
+    gap: float = 0.0
+
+    def frame(self) -> pd.DataFrame:
+        """One row a word."""
+        names = [name for name in type(self).model_fields if name != "gap"]
+        return pd.DataFrame({name: list(getattr(self, name)) for name in names})
+
+
+class Quality(Record):
+    """How far an explanation can be trusted; numbers are reported, never corrected.
+
+    ``conservation`` is total relevance over the target's value (1 is exact; ``None`` when the value is
+    0). ``sink_share`` is the share of absolute relevance on the first token of the sequence and
+    ``template_share`` that on chat-template tokens. ``non_finite`` counts NaN and infinite values.
+    """
+
+    conservation: float | None
+    sink_share: float
+    template_share: float
+    non_finite: int = 0
+    labels_located: int = 0
+    labels_missing: tuple[str, ...] = ()
+
+
+class Explanation(Record):
+    """The relevance of one target of one prediction, by one method.
+
+    ``target`` is a label, or ``"*"`` for all labels of the answer together; ``target_value`` is the
+    quantity that was differentiated (a sum of logits). ``image_levels`` has shape
+    ``(1 + n_deepstack, grid_h, grid_w)``: the merged image tokens first, then every deepstack level.
+    """
+
+    meme: Meme
+    prediction: Prediction
+    mode: Mode
+    method: str
+    target: str
+    target_kind: str = "logit"
+    target_value: float
+    token_table: TokenTable
+    word_table: WordTable
+    image_levels: Array | None = None
+    image_size: tuple[int, int] | None = None
+    """(width, height) of the original picture in pixels."""
+    shares: Mapping[Segment, float]
+    """Signed relevance by segment; the values add up to the total."""
+    quality: Quality
+    config: Mapping[str, Any] = Field(default_factory=dict)
+
+    @property
+    def tokens(self) -> pd.DataFrame:
+        """One row a token: token, start, end, segment, relevance."""
+        return self.token_table.frame()
+
+    @property
+    def words(self) -> pd.DataFrame:
+        """One row a word: word, start, end, box, relevance (signed sum), mean_abs, n_tokens."""
+        return self.word_table.frame()
+
+    @property
+    def image(self) -> np.ndarray | None:
+        """Relevance of the picture, float ``(grid_h, grid_w)`` in reading order, all levels added; or ``None``."""
+        return None if self.image_levels is None else self.image_levels.sum(axis=0)
+
+    def _repr_html_(self) -> str:
+        from xai.attribution.page import explanation_html
+
+        return explanation_html(self)
+
+
+class Failure(Record):
+    """One record that could not be explained: at which stage, and a reason that says what to do."""
+
+    meme_id: str
+    mode: Mode | None = None
+    stage: Stage
+    reason: str

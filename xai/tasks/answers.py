@@ -1,0 +1,340 @@
+"""Reads a model's answer: strict JSON first, a flagged repair where nothing is left to guess, else unparsed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any, NoReturn
+
+import json_repair
+
+from xai.schema import LabelSpan, Mode, Parse, Record
+from xai.tasks import Task
+
+__all__ = ["Answer", "parse_answer"]
+
+
+class Answer(Record):
+    """What was read from one generated text; the fields mean what they mean in `xai.schema.Prediction`.
+
+    ``label_spans`` are offsets in the generated text, of the first mention of each label, as written there
+    (with its escapes, without its quotation marks). ``parse_note`` says what was repaired, odd or wrong.
+    """
+
+    labels: tuple[str, ...] = ()
+    label_spans: tuple[LabelSpan, ...] = ()
+    unknown_labels: tuple[str, ...] = ()
+    referred_words: tuple[str, ...] = ()
+    referred_image_concepts: tuple[str, ...] = ()
+    parse: Parse = "unparsed"
+    parse_note: str = ""
+
+
+def parse_answer(task: Task, text: str, mode: Mode) -> Answer:
+    """Read the JSON answer in ``text``, generated in ``mode``; a text that cannot be read gives an unparsed answer.
+
+    Reasoning traces and code fences are passed over. A field that the mode asks for must be there; labels that
+    the task does not know are kept apart, as they were written.
+    """
+    try:
+        found = _read(task, _without_reasoning(text), mode)
+        return _answer(task, found, mode)
+    except _UnreadableError as error:
+        return Answer(parse_note=str(error))
+    except RecursionError:
+        return Answer(parse_note="the answer is nested too deeply to be an answer")
+
+
+class _UnreadableError(Exception):
+    """The answer cannot be read without guessing; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Quoted:
+    """One string of the answer: its value, and ``[start, end)`` of what stands between its quotation marks."""
+
+    value: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of an answer before its labels are matched."""
+
+    labels: Sequence[_Quoted]
+    words: Sequence[str]
+    concepts: Sequence[str]
+    notes: Sequence[str]
+    parse: Parse
+
+
+# What begins an object with at least one key, in strict JSON or in the loose forms that models write.
+_OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*"|'[^'\n]*'|“[^“”\n]*”|\w+)\s*:""")
+_FENCE_END = re.compile(r"```\w*$")
+_LOOSE_STRING = re.compile(r"'([^'\\\n]*)'|“([^“”\\\n]*)”")
+_BARE_KEY = re.compile(r"\w+")
+_BARE_CONSTANT = re.compile(r"[\[,:]\s*-?(?:NaN|Infinity)\s*[,\]}]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _read(task: Task, text: str, mode: Mode) -> _Fields:
+    """Read the one object in ``text``, which has the generated text's offsets."""
+    opening = _OBJECT_START.search(text)
+    if opening is None:
+        raise _UnreadableError("there is no JSON object in the answer")
+    start = opening.start()
+    if text[:start].rstrip().endswith("["):
+        raise _UnreadableError("the answer is a list, not one JSON object")
+    try:
+        content, end = _STRICT.raw_decode(text, start)
+    except RecursionError:
+        raise
+    except ValueError:
+        return _repair(task, text, start, mode)
+    if _OBJECT_START.search(text, end):
+        raise _UnreadableError("there is more than one JSON object in the answer")
+    notes = _around(text[:start].strip(), text[end:].strip())
+    return _fields(task, content, (text, start), mode, notes)
+
+
+def _around(before: str, behind: str) -> list[str]:
+    """What is to be noted about the text around a whole object: nothing if it is only a code fence.
+
+    Raises:
+        _UnreadableError: no fence sets the object off, and brackets around it may belong to it.
+    """
+    fence = _FENCE_END.search(before)
+    if fence is not None and behind.startswith("```"):
+        before, behind = before[: fence.start()], behind[3:]
+    elif set(before + behind) & set("{}[]"):
+        raise _UnreadableError("the brackets around the JSON object leave unclear where it begins and ends")
+    return ["text around the JSON object was passed over"] if before or behind else []
+
+
+def _repair(task: Task, text: str, start: int, mode: Mode) -> _Fields:
+    """Repair a broken object, if its list of labels is whole and the damage lies behind it."""
+    fence = text.find("```", start)
+    region = text[:fence] if fence >= 0 else text
+    if len(_OBJECT_START.findall(text, start)) > 1:
+        raise _UnreadableError("there is more than one JSON object in the answer")
+    if _BARE_CONSTANT.search(region, start):
+        raise _UnreadableError("NaN and Infinity are not JSON")
+    for field in _field_names(task):
+        if len(re.findall(rf"""["'“]?\b{re.escape(field)}["'”]?\s*:""", region[start:])) > 1:
+            raise _UnreadableError(f"the key {field!r} is given twice")
+    whole = _without_half_word(region[start:])
+    content = json_repair.loads(whole)
+    if not isinstance(content, dict):
+        raise _UnreadableError("the JSON is broken in more than one way")
+    notes = ["the JSON was broken and has been repaired"]
+    if len(whole) < len(region) - start:
+        notes.append("the reply is cut; its last, incomplete string was dropped")
+    return _fields(task, content, (region, start), mode, notes)
+
+
+def _fields(
+    task: Task, content: Mapping[str, Any], source: tuple[str, int], mode: Mode, notes: Sequence[str]
+) -> _Fields:
+    """Check the types and gather the three fields.
+
+    ``source`` is the text and the offset where the object begins in it, ``notes`` what was already repaired.
+    """
+    repairs = list(notes)
+    lists: dict[str, Sequence[str]] = {}
+    for field, is_required in _field_names(task, mode).items():
+        if field not in content and is_required:
+            repairs.append(f"the field {field!r} is missing")
+        lists[field] = _strings(field, content.get(field, []))
+    labels = _labels_in(task, *source)
+    if len(lists[task.answer.labels]) != len(labels):
+        raise _UnreadableError("the list of labels is damaged")
+    return _Fields(
+        labels=labels,
+        words=lists[task.answer.referred_words],
+        concepts=lists[task.answer.referred_image_concepts],
+        notes=repairs,
+        parse="repaired" if repairs else "strict",
+    )
+
+
+def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
+    """Match the labels and note what is odd about them; nothing that the model said is corrected."""
+    notes = list(found.notes)
+    spans: dict[str, LabelSpan] = {}
+    unknown: list[str] = []
+    for quoted in found.labels:
+        label = task.match_label(quoted.value)
+        if label is None:
+            unknown.append(quoted.value)
+        elif label in spans:
+            notes.append(f"label {label!r} is given more than once")
+        else:
+            spans[label] = LabelSpan(label=label, start=quoted.start, end=quoted.end)
+    if task.none_label in spans and len(spans) + len(unknown) > 1:
+        notes.append(f"{task.none_label} stands beside other labels")
+    return Answer(
+        labels=tuple(spans),
+        label_spans=tuple(spans.values()),
+        unknown_labels=tuple(unknown),
+        referred_words=tuple(found.words),
+        referred_image_concepts=tuple(found.concepts),
+        parse=found.parse,
+        parse_note="; ".join([*notes, *_rationale_notes(task, found, mode)]),
+    )
+
+
+def _rationale_notes(task: Task, found: _Fields, mode: Mode) -> list[str]:
+    """Where the rationale is not what the prompt asked for."""
+    notes = []
+    if "text" not in mode and found.words:
+        notes.append("words are named though there was no text")
+    if "image" not in mode and found.concepts:
+        notes.append("image concepts are named though there was no picture")
+    if len(found.concepts) > task.answer.max_image_concepts:
+        notes.append(f"more than {task.answer.max_image_concepts} image concepts are named")
+    return notes
+
+
+def _field_names(task: Task, mode: Mode | None = None) -> dict[str, bool]:
+    """The answer's keys, and whether each is required in the mode."""
+    answer = task.answer
+    return {
+        answer.labels: True,
+        answer.referred_words: mode is not None and "text" in mode,
+        answer.referred_image_concepts: mode is not None and "image" in mode,
+    }
+
+
+def _strings(field: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise _UnreadableError(f"the field {field!r} is not a list of strings")
+    if any(_SURROGATE.search(entry) for entry in value):
+        raise _UnreadableError(f"the field {field!r} holds half a character (a lone surrogate)")
+    return value
+
+
+def _labels_in(task: Task, text: str, start: int) -> list[_Quoted]:
+    """The strings of the top-level list of labels of the object at ``start``, found by walking its structure.
+
+    Raises:
+        _UnreadableError: the walk meets damage before that list is closed, or the object has no such list.
+    """
+    at = _skip_space(text, start + 1)
+    while text[at : at + 1] not in ("}", ""):
+        key, at = _scan_key(text, at)
+        at = _expect(":", text, _skip_space(text, at))
+        if key == task.answer.labels:
+            return _scan_list(text, at)[0]
+        at = _skip_space(text, _skip_value(text, at))
+        at = _skip_space(text, at + 1) if text[at : at + 1] == "," else at
+    raise _UnreadableError(f"the answer has no field {task.answer.labels!r}")
+
+
+def _scan_list(text: str, start: int) -> tuple[list[_Quoted], int]:
+    """The strings of the list at ``start`` and the offset behind it; a comma may follow the last one."""
+    at = _expect("[", text, start)
+    entries: list[_Quoted] = []
+    while text[at : at + 1] != "]":
+        entry = _scan_string(text, at)
+        entries.append(entry)
+        at = _skip_space(text, entry.end + 1)
+        if text[at : at + 1] != "]":
+            at = _expect(",", text, at)
+    return entries, at + 1
+
+
+def _scan_key(text: str, at: int) -> tuple[str, int]:
+    bare = _BARE_KEY.match(text, at)
+    if bare:
+        return bare.group(), bare.end()
+    quoted = _scan_string(text, at)
+    return quoted.value, quoted.end + 1
+
+
+def _scan_string(text: str, at: int) -> _Quoted:
+    """The string at ``at``: JSON's own, or one in single or typographic quotation marks without escapes."""
+    if text[at : at + 1] == '"':
+        try:
+            value, behind = scanstring(text, at + 1, True)
+        except ValueError:
+            _fail_walk()
+        return _Quoted(value, at + 1, behind - 1)
+    loose = _LOOSE_STRING.match(text, at)
+    if loose is None:
+        _fail_walk()
+    return _Quoted(text[at + 1 : loose.end() - 1], at + 1, loose.end() - 1)
+
+
+def _skip_value(text: str, at: int) -> int:
+    try:
+        end: int = _STRICT.raw_decode(text, at)[1]
+    except RecursionError:
+        raise
+    except ValueError:
+        return _scan_list(text, at)[1]
+    return end
+
+
+def _skip_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _expect(character: str, text: str, at: int) -> int:
+    """The offset of what follows ``character`` and space."""
+    if text[at : at + 1] != character:
+        _fail_walk()
+    return _skip_space(text, at + 1)
+
+
+def _fail_walk() -> NoReturn:
+    raise _UnreadableError("the JSON is damaged or cut before its list of labels is complete")
+
+
+def _without_half_word(text: str) -> str:
+    """``text`` up to the string in which it was cut, if so: half a word is not what the model said."""
+    at = text.find('"')
+    while at >= 0:
+        try:
+            at = text.find('"', scanstring(text, at + 1, True)[1])
+        except ValueError:
+            # Brackets mean that an odd quotation mark put the strings out of step, not that the end is missing.
+            return text if set(text[at:]) & set("[]{}") else text[:at]
+    return text
+
+
+def _without_reasoning(text: str) -> str:
+    """``text`` with a reasoning trace blanked, so that every offset still holds.
+
+    The trace may lack its opening tag, which some chat templates put in the prompt.
+    """
+    body = text.lstrip()
+    end = 0
+    while body.startswith("<think>"):
+        close = text.find("</think>", end)
+        if close < 0:
+            raise _UnreadableError("the reply ends inside its reasoning; allow more new tokens")
+        end = close + len("</think>")
+        body = text[end:].lstrip()
+    if not end and "</think>" in text and not body.startswith(("{", "```")):
+        end = text.find("</think>") + len("</think>")
+    return " " * end + text[end:]
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise _UnreadableError("a key is given twice")
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _UnreadableError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
