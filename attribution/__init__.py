@@ -1,0 +1,1 @@
+"""Where relevance comes from: rules, patching, targets, methods, words and heatmaps."""

@@ -1,0 +1,201 @@
+"""Relates the words of a meme to the tokens that the model read and to the cells of the picture it looked at."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import regex  # type: ignore[import-untyped]
+
+from xai.schema import Box, Word, WordTable
+
+Pooling = Literal["sum", "mean_abs"]
+
+APOSTROPHES = "'’ʼ‘＇`"
+_IGNORABLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff\ufe0e\ufe0f"))
+
+# Scripts written without spaces are taken one character at a time ("character mode").
+_CHARACTER = r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*"
+_LETTER = r"[[\p{L}\p{N}]--\p{Han}--\p{Hiragana}--\p{Katakana}--[ʼ]]"
+# Joiners inside Persian or Indic words and soft hyphens are invisible; they do not end a word.
+_RUN = rf"{_LETTER}(?:{_LETTER}|\p{{M}}|[\u00AD\u200C\u200D\u2060](?={_LETTER}))*"
+_INNER = r"['’ʼ‘＇\-‐‑]"
+_PICTOGRAPH = r"(?![©®™\p{P}])\p{Extended_Pictographic}[\p{Emoji_Modifier}\p{M}]*"
+_EMOJI = "|".join(
+    (
+        r"\p{Regional_Indicator}{2}",
+        r"\U0001F3F4[\U000E0020-\U000E007E]+\U000E007F",
+        r"[0-9#*]\uFE0F?\u20E3",
+        rf"{_PICTOGRAPH}(?:\u200D{_PICTOGRAPH})*",
+        r"[\p{Regional_Indicator}\p{Emoji_Modifier}]",
+    )
+)
+_WORD = regex.compile(rf"{_EMOJI}|{_CHARACTER}|{_RUN}(?:{_INNER}{_RUN})*", regex.VERSION1)
+
+
+def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]], relevance: np.ndarray) -> WordTable:
+    """Gathers the relevance of the text's tokens on its words.
+
+    Every token gives its relevance away exactly once, also when several byte-level tokens share their
+    characters. A token that touches one word belongs to it whole, so that the space of ``" word"`` or the
+    bracket of ``"(word"`` takes nothing away. A token that touches several words is split between them by
+    the number of characters it covers in each. A token that touches no word falls to the gap. Hence
+    ``sum(table.relevance) + table.gap == relevance.sum()`` up to rounding.
+
+    Args:
+        words: words of the text, in order; they must not overlap.
+        token_spans: offsets of each text token in the text; an empty span belongs to the gap.
+        relevance: signed relevance, ``(n_text_tokens,)``.
+
+    Returns:
+        One entry a word. ``mean_abs`` is the mean, over the tokens that touch the word, of the absolute
+        value of the part that falls to the word.
+
+    Raises:
+        ValueError: spans and relevance differ in number, or a span ends before it starts.
+    """
+    values = np.asarray(relevance, dtype=np.float64)
+    spans = np.asarray(token_spans, dtype=np.int64).reshape(-1, 2)
+    if values.shape != (len(spans),):
+        raise ValueError(f"{len(spans)} token spans need relevance of shape ({len(spans)},), not {values.shape}")
+    token, word, share = _shares(words, spans)
+    parts = values[token] * share
+    in_words = np.zeros(len(spans), dtype=bool)
+    in_words[token] = True
+    n_tokens = np.bincount(word, minlength=len(words))
+    absolute = np.bincount(word, weights=np.abs(parts), minlength=len(words))
+    return WordTable(
+        word=tuple(w.text for w in words),
+        start=tuple(w.start for w in words),
+        end=tuple(w.end for w in words),
+        box=tuple(w.box for w in words),
+        relevance=tuple(np.bincount(word, weights=parts, minlength=len(words)).tolist()),
+        mean_abs=tuple((absolute / np.maximum(n_tokens, 1)).tolist()),
+        n_tokens=tuple(n_tokens.tolist()),
+        gap=float(values[~in_words].sum()),
+    )
+
+
+def _shares(words: Sequence[Word], spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which part of which token falls to which word: (token index, word index, share), each ``(n_pairs,)``."""
+    lengths = spans[:, 1] - spans[:, 0]
+    if (lengths < 0).any():
+        raise ValueError("a token span ends before it starts; pass (start, end) offsets in the meme's text")
+    length = max([0, *(w.end for w in words), *spans[:, 1].tolist()])
+    owner = np.full(length, -1, dtype=np.int64)
+    for index, w in enumerate(words):
+        owner[w.start : w.end] = index
+    token_of = np.repeat(np.arange(len(spans)), lengths)
+    first_of = np.cumsum(lengths) - lengths
+    character = np.arange(len(token_of)) - first_of[token_of] + spans[token_of, 0]
+    word_of = owner[character]
+    inside = word_of >= 0
+    pairs, counts = np.unique(token_of[inside] * max(len(words), 1) + word_of[inside], return_counts=True)
+    token, word = np.divmod(pairs, max(len(words), 1))
+    covered = np.bincount(token, weights=counts, minlength=len(spans))
+    return token, word, counts / covered[token]
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Spans of the words of a text, in order; every character lies in one of them or in the gap between two.
+
+    A word is a run of letters, digits and their marks, joined by inner apostrophes and hyphens. Han,
+    Hiragana and Katakana are split one character a word ("character mode"). An emoji with its modifiers,
+    joiners and selectors, and a flag, is one word. Punctuation, spaces and other symbols are gap.
+    """
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def words_of(meme_text: str, words: tuple[Word, ...] | None) -> tuple[Word, ...]:
+    """The words that came with the meme, or, when none came (``None``), those that :func:`split_words` finds."""
+    if words is not None:
+        return words
+    return tuple(Word(text=meme_text[start:end], start=start, end=end) for start, end in split_words(meme_text))
+
+
+def normal_form(word: str) -> str:
+    """The form under which two spellings of a word are the same word.
+
+    Composed (NFC), case-folded, one apostrophe, without soft hyphens and other invisible characters and
+    without punctuation around it; ``""`` when nothing but punctuation was there.
+    """
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", word.translate(_IGNORABLE)).casefold())
+    unified = folded.translate(dict.fromkeys(map(ord, APOSTROPHES), "'"))
+    solid = [i for i, character in enumerate(unified) if not _is_outer(character)]
+    return unified[solid[0] : solid[-1] + 1] if solid else ""
+
+
+def _is_outer(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character).startswith("P")
+
+
+def top_words(
+    table: WordTable, k: int, *, pooling: Pooling = "sum", keep: Callable[[str], bool] = bool
+) -> tuple[str, ...]:
+    """The k words with most relevance, most relevant first.
+
+    ``"sum"`` ranks by signed relevance, the most positive first, so that a table of negative values is
+    ranked too; ``"mean_abs"`` by mean absolute relevance. Words with the same :func:`normal_form` count
+    once, with their highest value; words for which ``keep`` is false are left out. Ties go to the earlier word.
+
+    Raises:
+        ValueError: k is negative, or the pooling is unknown.
+    """
+    if pooling not in ("sum", "mean_abs"):
+        raise ValueError(f"pooling must be 'sum' or 'mean_abs', not {pooling!r}")
+    return rank_words(table.word, table.relevance if pooling == "sum" else table.mean_abs, k, keep=keep)
+
+
+def rank_words(
+    words: Sequence[str], values: Sequence[float], k: int, *, keep: Callable[[str], bool] = bool
+) -> tuple[str, ...]:
+    """The k words with the highest values, as :func:`top_words` has it; a value that is NaN comes last.
+
+    Raises:
+        ValueError: k is negative.
+    """
+    if k < 0:
+        raise ValueError(f"k must be 0 or more, not {k}")
+    best: dict[str, str] = {}
+    for index in np.argsort(-np.asarray(values, dtype=np.float64), kind="stable").tolist():
+        if keep(words[index]) and (form := normal_form(words[index])):
+            best.setdefault(form, words[index])
+    return tuple(best.values())[:k]
+
+
+def box_weights(box: Box, image_size: tuple[int, int], grid_hw: tuple[int, int]) -> np.ndarray:
+    """How much of each cell's area a box covers, float ``(grid_h, grid_w)`` between 0 and 1.
+
+    The whole picture maps on the whole grid, x and y each with its own scale. What lies outside the
+    picture is cut off.
+
+    Args:
+        box: ``(x0, y0, x1, y1)`` in pixels of the original picture.
+        image_size: ``(width, height)`` of the original picture.
+        grid_hw: ``(grid_h, grid_w)``.
+
+    Raises:
+        ValueError: the box is turned round, or picture or grid has no area.
+    """
+    x0, y0, x1, y1 = box
+    if x1 < x0 or y1 < y0:
+        raise ValueError(f"box {box} is turned round; give (left, top, right, bottom)")
+    if min(*image_size, *grid_hw) < 1:
+        raise ValueError(f"picture {image_size} and grid {grid_hw} must be at least 1 each way")
+    (width, height), (grid_h, grid_w) = image_size, grid_hw
+    return np.outer(_covered(y0, y1, height, grid_h), _covered(x0, x1, width, grid_w))
+
+
+def _covered(low: float, high: float, size: int, n_cells: int) -> np.ndarray:
+    """Share of each of n cells along one axis that the interval [low, high] covers, ``(n_cells,)``."""
+    # Scaled before dividing: a box that ends on a cell's edge must not leak into the next by rounding.
+    edges = np.arange(n_cells + 1) * float(size)
+    covered = np.minimum(edges[1:], high * n_cells) - np.maximum(edges[:-1], low * n_cells)
+    return np.asarray(np.clip(covered / size, 0, 1))
+
+
+def cells_touched(box: Box, image_size: tuple[int, int], grid_hw: tuple[int, int]) -> np.ndarray:
+    """Which cells a box covers in part, bool ``(grid_h, grid_w)``; arguments and errors as :func:`box_weights`."""
+    return np.asarray(box_weights(box, image_size, grid_hw) > 0)

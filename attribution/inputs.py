@@ -1,0 +1,146 @@
+"""Checks that inputs, targets and model fit each other, and prepares the one batch that a forward gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xai.attribution.targets import Target
+
+Grid = tuple[int, int, int]
+"""``(t, h, w)`` of a picture in patches."""
+SEQUENCE_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
+IMAGE_INPUTS = ("pixel_values", "image_grid_thw")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Checked inputs of one record, cut after the last target position, and what is needed to place results.
+
+    Attributes:
+        inputs: what the model is called with.
+        kept: indices of the logits to keep, each one before a target position, ascending.
+        sequence_length: number of tokens of the whole sequence, before it was cut.
+        image_positions: ``(n_image_tokens,)`` index of each image placeholder in the sequence.
+        grid_thw: ``(t, h, w)`` of each picture in patches; empty without one.
+        merge_size: patches per side of a merged token.
+    """
+
+    inputs: Mapping[str, Tensor]
+    kept: Tensor
+    sequence_length: int
+    image_positions: NDArray[np.int64]
+    grid_thw: tuple[Grid, ...]
+    merge_size: int
+
+
+def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target]) -> Batch:
+    """Inputs that fit each other, the targets and the model, on its device and cut after the last target position.
+
+    Raises:
+        ValueError: they do not fit; the message says what to change.
+    """
+    ids = checked_sequence(inputs)
+    length = ids.shape[1]
+    check_targets(model, targets, length)
+    positions = sorted({position for target in targets for position in target.positions})
+    config: Any = model.config
+    is_image = ids[0].cpu() == getattr(config, "image_token_id", -1)
+    merge_size = int(getattr(getattr(config, "vision_config", None), "spatial_merge_size", 1))
+    grids = checked_grids(inputs, int(is_image.sum()), merge_size)
+    if bool(is_image[positions[-1] :].any()):
+        raise ValueError("the last target position lies before the end of the picture; explain tokens after it")
+    given = dict(inputs)
+    given.setdefault("attention_mask", torch.ones_like(ids))
+    if grids:
+        # The processor may have been asked not to return it; the model needs it to place the picture.
+        given.setdefault("mm_token_type_ids", (ids == config.image_token_id).long())
+    device = model.get_input_embeddings().weight.device  # type: ignore[operator]
+    cut = {
+        # Cloned: tensors made in a caller's inference mode cannot enter a graph.
+        name: (tensor[:, : positions[-1]] if name in SEQUENCE_INPUTS else tensor).to(device).clone()
+        for name, tensor in given.items()
+    }
+    return Batch(
+        inputs=cut,
+        kept=torch.tensor([position - 1 for position in positions], device=device),
+        sequence_length=length,
+        image_positions=np.flatnonzero(is_image.numpy()),
+        grid_thw=grids,
+        merge_size=merge_size,
+    )
+
+
+def checked_sequence(inputs: Mapping[str, Tensor]) -> Tensor:
+    """The ``input_ids``, ``(1, seq)``.
+
+    Raises:
+        ValueError: an unknown input, no ids, more than one record, or sequence inputs of different shapes.
+    """
+    known = (*SEQUENCE_INPUTS, *IMAGE_INPUTS)
+    unknown = [name for name in inputs if name not in known]
+    if unknown or "input_ids" not in inputs:
+        raise ValueError(f"inputs must be among {', '.join(known)}, with input_ids; got {', '.join(inputs)}")
+    ids = inputs["input_ids"]
+    if ids.ndim != 2 or ids.shape[0] != 1:
+        raise ValueError(f"input_ids must have shape (1, seq), got {tuple(ids.shape)}; explain one record at a time")
+    for name in SEQUENCE_INPUTS:
+        if name in inputs and inputs[name].shape != ids.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(inputs[name].shape)} and input_ids {tuple(ids.shape)}; "
+                "extend every sequence input by the generated ids"
+            )
+    return ids
+
+
+def checked_grids(inputs: Mapping[str, Tensor], n_placeholders: int, merge_size: int) -> tuple[Grid, ...]:
+    """``(t, h, w)`` of each picture in patches; empty without one.
+
+    Raises:
+        ValueError: part of a picture is missing, or the numbers of patches and placeholders are not those of the grids.
+    """
+    given = [name for name in IMAGE_INPUTS if inputs.get(name) is not None]
+    if not given and not n_placeholders:
+        return ()
+    if len(given) < len(IMAGE_INPUTS):
+        raise ValueError(
+            f"the prompt has {n_placeholders} image placeholders but of {' and '.join(IMAGE_INPUTS)} only "
+            f"{given[0] if given else 'neither'} is given; give a picture whole or not at all"
+        )
+    grids = tuple((int(t), int(h), int(w)) for t, h, w in inputs["image_grid_thw"].tolist())
+    n_patches = sum(t * h * w for t, h, w in grids)
+    if inputs["pixel_values"].shape[0] != n_patches or n_placeholders != n_patches // merge_size**2:
+        raise ValueError(
+            f"image_grid_thw speaks of {n_patches} patches and {n_patches // merge_size**2} image tokens, but "
+            f"pixel_values has {inputs['pixel_values'].shape[0]} rows and the prompt {n_placeholders} placeholders"
+        )
+    return grids
+
+
+def check_targets(model: nn.Module, targets: Sequence[Target], length: int) -> None:
+    """Refuse targets that are not in a sequence of ``length`` tokens or that the model has no logit for.
+
+    Raises:
+        ValueError: no target, one that was not located or is of another kind than ``logit``, or positions or
+            tokens out of range.
+    """
+    if not targets:
+        raise ValueError("no targets: name at least one")
+    n_tokens = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
+    for target in targets:
+        if target.kind != "logit":
+            raise ValueError(f"target {target.name!r} is of kind {target.kind!r}; only 'logit' can be differentiated")
+        if not target.located:
+            raise ValueError(f"target {target.name!r} was not located in the answer; leave it out and report it")
+        outside = [position for position in target.positions if not 0 < position < length]
+        if outside:
+            raise ValueError(f"target {target.name!r} asks for positions {outside} of a sequence of {length} tokens")
+        unknown = [token_id for token_id in target.token_ids if not 0 <= token_id < n_tokens]
+        if unknown:
+            raise ValueError(f"target {target.name!r} asks for tokens {unknown}; the model has {n_tokens}")

@@ -1,0 +1,53 @@
+"""Every cell is coloured in its place and every sign in its colour, and text on any colour can be read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from xai.attribution.heatmap import display_limit, ink_on, overlay, relevance_rgb
+
+
+def test_text_on_every_colour_of_the_scale_is_readable() -> None:
+    def luminance(rgb: np.ndarray) -> float:
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    for rgb in relevance_rgb(np.append(np.linspace(-1, 1, 201), np.nan), 1.0):
+        ink = int(ink_on(rgb)[1:3], 16) / 255
+        light, dark = sorted((luminance(rgb), luminance(np.full(3, ink))), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_the_scale_is_symmetric_and_ends_at_a_percentile() -> None:
+    assert display_limit([-3.0]) == 3.0
+    assert display_limit(np.append(np.ones(999), 1000.0)) == 1.0
+    assert display_limit(np.append(np.zeros(999), -5.0)) == 5.0
+    assert display_limit([0.0, 0.0]) == display_limit([]) == display_limit([float("nan")]) == 1.0
+    low, middle, high = relevance_rgb(np.array([-2.0, 0.0, 2.0]), 1.0)
+    assert low[2] > low[0]
+    assert high[0] > high[2]
+    np.testing.assert_allclose(middle, 1, atol=0.04)
+
+
+def test_a_cell_lights_up_its_own_rectangle_x_and_y_apart() -> None:
+    grid = np.zeros((2, 4))
+    grid[1, 3], grid[0, 0] = 1.0, -1.0
+    heat = np.asarray(overlay(Image.new("RGB", (80, 20), "white"), grid, alpha=1.0)).astype(int)
+    assert heat.shape == (20, 80, 3)
+    red, blue = heat[..., 0] - heat[..., 2] > 50, heat[..., 2] - heat[..., 0] > 50
+    assert {tuple(np.ptp(np.argwhere(mask), axis=0)) for mask in (red, blue)} == {(9, 19)}
+    assert np.argwhere(red).min(axis=0).tolist() == [10, 60]
+    assert np.argwhere(blue).min(axis=0).tolist() == [0, 0]
+    assert (heat[~red & ~blue] == 255).all()
+
+
+def test_cells_that_are_not_finite_are_grey() -> None:
+    heat = np.asarray(overlay(Image.new("RGB", (2, 1), "white"), np.array([[np.nan, 1.0]]), alpha=1.0))
+    assert heat[0, 0].tolist() == [153, 153, 153]
+
+
+def test_a_grid_without_cells_is_refused() -> None:
+    with pytest.raises(ValueError, match="grid must have shape"):
+        overlay(Image.new("RGB", (2, 2)), np.zeros((0, 3)))
