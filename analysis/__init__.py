@@ -1,0 +1,1 @@
+"""What relevance means: scores, agreement of relevance and rationale, reports."""

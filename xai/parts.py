@@ -1,0 +1,322 @@
+"""The part files of a run folder: their columns, records as rows and back, and writing that is whole or not at all.
+
+A part number is committed by its predictions file, which is written last; see :mod:`xai.store`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xai.schema import (
+    SEGMENTS,
+    Explanation,
+    LabelSpan,
+    Meme,
+    Mode,
+    Prediction,
+    Quality,
+    TokenTable,
+    Word,
+    WordTable,
+)
+
+Kind = Literal["predictions", "explanations", "failures"]
+Key = tuple[str, Mode | None]
+"""Meme id and mode; mode ``None``: the meme failed before any."""
+
+KINDS: tuple[Kind, ...] = ("explanations", "failures", "predictions")
+"""In the order of writing: predictions last, since they commit a part."""
+
+_TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int64()
+SCHEMAS: dict[Kind, pa.Schema] = {
+    "predictions": pa.schema(
+        {
+            "meme_id": _TEXT,
+            "mode": _TEXT,
+            "meme_text": _TEXT,
+            "image": _TEXT,
+            "post": _TEXT,
+            "language": _TEXT,
+            "gold_labels": pa.list_(_TEXT),
+            "words": _TEXT,
+            "metadata": _TEXT,
+            "generated_ids": pa.list_(_WHOLE),
+            "answer": _TEXT,
+            "labels": pa.list_(_TEXT),
+            "label_spans": pa.list_(pa.struct({"label": _TEXT, "start": _WHOLE, "end": _WHOLE})),
+            "unknown_labels": pa.list_(_TEXT),
+            "referred_words": pa.list_(_TEXT),
+            "referred_image_concepts": pa.list_(_TEXT),
+            "parse": _TEXT,
+            "parse_note": _TEXT,
+        }
+    ),
+    "explanations": pa.schema(
+        {
+            "meme_id": _TEXT,
+            "mode": _TEXT,
+            "target": _TEXT,
+            "method": _TEXT,
+            "target_kind": _TEXT,
+            "target_value": _REAL,
+            "token": pa.list_(_TEXT),
+            "token_start": pa.list_(_WHOLE),
+            "token_end": pa.list_(_WHOLE),
+            "token_segment": pa.list_(_TEXT),
+            "token_relevance": pa.list_(_REAL),
+            "word": pa.list_(_TEXT),
+            "word_start": pa.list_(_WHOLE),
+            "word_end": pa.list_(_WHOLE),
+            "word_box": pa.list_(pa.list_(_REAL)),
+            "word_relevance": pa.list_(_REAL),
+            "word_mean_abs": pa.list_(_REAL),
+            "word_n_tokens": pa.list_(_WHOLE),
+            "word_gap": _REAL,
+            "image_levels": pa.list_(_REAL),
+            "image_shape": pa.list_(_WHOLE),
+            "image_width": _WHOLE,
+            "image_height": _WHOLE,
+            **{f"share_{segment}": _REAL for segment in SEGMENTS},
+            "conservation": _REAL,
+            "sink_share": _REAL,
+            "template_share": _REAL,
+            "non_finite": _WHOLE,
+            "labels_located": _WHOLE,
+            "labels_missing": pa.list_(_TEXT),
+            "config": _TEXT,
+        }
+    ),
+    "failures": pa.schema({"meme_id": _TEXT, "mode": _TEXT, "stage": _TEXT, "reason": _TEXT}),
+}
+"""The columns of every kind of part."""
+
+
+def as_table(kind: Kind, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows in the columns of their kind.
+
+    Raises:
+        ValueError: a value does not fit its column.
+    """
+    try:
+        return pa.Table.from_pylist(list(rows), schema=SCHEMAS[kind])
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError) as error:
+        raise ValueError(f"a record of {kind} cannot be stored: {error}") from error
+
+
+def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:
+    """One row of ``predictions``: what the model answered, and the meme itself."""
+    return {
+        "meme_id": prediction.meme_id,
+        "mode": prediction.mode,
+        "meme_text": meme.text,
+        # A picture that exists in memory only cannot be found again.
+        "image": str(meme.image) if isinstance(meme.image, Path) else None,
+        "post": meme.post,
+        "language": meme.language,
+        "gold_labels": meme.labels,
+        "words": None if meme.words is None else to_json([word.model_dump() for word in meme.words]),
+        "metadata": to_json(meme.metadata),
+        "generated_ids": prediction.generated_ids,
+        "answer": prediction.text,
+        "labels": prediction.labels,
+        "label_spans": [span.model_dump() for span in prediction.label_spans],
+        "unknown_labels": prediction.unknown_labels,
+        "referred_words": prediction.referred_words,
+        "referred_image_concepts": prediction.referred_image_concepts,
+        "parse": prediction.parse,
+        "parse_note": prediction.parse_note,
+    }
+
+
+def explanation_row(e: Explanation) -> dict[str, Any]:
+    """One row of ``explanations``; its tables are list columns."""
+    tokens, words, levels = e.token_table, e.word_table, e.image_levels
+    width, height = e.image_size or (None, None)
+    return {
+        "meme_id": e.meme.id,
+        "mode": e.mode,
+        "target": e.target,
+        "method": e.method,
+        "target_kind": e.target_kind,
+        "target_value": e.target_value,
+        "token": tokens.token,
+        **{f"token_{name}": getattr(tokens, name) for name in ("start", "end", "segment", "relevance")},
+        "word": words.word,
+        **{
+            f"word_{name}": getattr(words, name)
+            for name in ("start", "end", "box", "relevance", "mean_abs", "n_tokens", "gap")
+        },
+        "image_levels": None if levels is None else levels.ravel(),
+        "image_shape": None if levels is None else levels.shape,
+        "image_width": width,
+        "image_height": height,
+        **{f"share_{segment}": e.shares.get(segment) for segment in SEGMENTS},
+        **e.quality.model_dump(),
+        "config": to_json(e.config),
+    }
+
+
+def explanation_from_rows(row: Mapping[str, Any], answer: Mapping[str, Any]) -> Explanation:
+    """Rebuilds exactly the explanation of which ``row`` was made; ``answer`` is the row of its prediction."""
+    levels, size = row["image_levels"], (row["image_width"], row["image_height"])
+    shares = {segment: row[f"share_{segment}"] for segment in SEGMENTS}
+    return Explanation(
+        meme=meme_from_row(answer),
+        prediction=prediction_from_row(answer),
+        **{name: row[name] for name in ("mode", "method", "target", "target_kind", "target_value")},
+        token_table=TokenTable(token=row["token"], **_columns(row, "token", TokenTable)),
+        word_table=WordTable(word=row["word"], **_columns(row, "word", WordTable)),
+        image_levels=None if levels is None else np.reshape(levels, row["image_shape"]),
+        image_size=None if None in size else size,
+        shares={segment: share for segment, share in shares.items() if share is not None},
+        quality=Quality(**{name: row[name] for name in Quality.model_fields}),
+        config=json.loads(row["config"]),
+    )
+
+
+def _columns(row: Mapping[str, Any], prefix: str, table: type[TokenTable | WordTable]) -> dict[str, Any]:
+    return {name: row[f"{prefix}_{name}"] for name in table.model_fields if name != prefix}
+
+
+def meme_from_row(row: Mapping[str, Any]) -> Meme:
+    """The meme in a row of ``predictions``; its picture by its path."""
+    words = row["words"]
+    return Meme(
+        id=row["meme_id"],
+        image=None if row["image"] is None else Path(row["image"]),
+        text=row["meme_text"],
+        words=None if words is None else tuple(Word(**word) for word in json.loads(words)),
+        labels=row["gold_labels"],
+        post=row["post"],
+        language=row["language"],
+        metadata=json.loads(row["metadata"]),
+    )
+
+
+def prediction_from_row(row: Mapping[str, Any]) -> Prediction:
+    """The prediction in a row of ``predictions``."""
+    same = set(Prediction.model_fields) - {"text", "label_spans"}
+    return Prediction(
+        text=row["answer"],
+        label_spans=tuple(LabelSpan(**span) for span in row["label_spans"]),
+        **{name: row[name] for name in same},
+    )
+
+
+def part_path(path: Path, kind: Kind, number: int) -> Path:
+    """Where the part of a number stands in the run folder ``path``."""
+    return path / kind / f"part-{number:05d}.parquet"
+
+
+def committed(path: Path) -> list[int]:
+    """Numbers of the parts that are complete: those with a predictions file."""
+    return sorted(int(part.stem.removeprefix("part-")) for part in (path / "predictions").glob("part-*.parquet"))
+
+
+def part_paths(path: Path, kind: Kind) -> list[Path]:
+    """The committed part files that there are of a kind, in the order of the run."""
+    candidates = (part_path(path, kind, number) for number in committed(path))
+    return [part for part in candidates if part.exists()]
+
+
+def remove_leftovers(path: Path) -> None:
+    """Deletes what a stop left behind: temporary files and parts of uncommitted numbers."""
+    for kind in KINDS:
+        whole = set(part_paths(path, kind))
+        for entry in (path / kind).iterdir():
+            if entry not in whole and (entry.suffix == ".tmp" or entry.match("part-*.parquet")):
+                entry.unlink()
+
+
+def stored_keys(path: Path) -> set[Key]:
+    """Every meme and mode that the committed parts hold, explained or failed."""
+    keys: set[Key] = set()
+    for kind in ("predictions", "failures"):
+        for part in part_paths(path, kind):
+            rows = pq.read_table(part, columns=["meme_id", "mode"], partitioning=None).to_pylist()
+            keys |= {(row["meme_id"], row["mode"]) for row in rows}
+    return keys
+
+
+def row_counts(path: Path) -> dict[str, int]:
+    """Rows of every kind in the committed parts."""
+    return {kind: sum(pq.read_metadata(part).num_rows for part in part_paths(path, kind)) for kind in sorted(KINDS)}
+
+
+def write_part(path: Path, table: pa.Table) -> None:
+    """Writes a part file, atomically."""
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text as UTF-8, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Has ``write`` make the file beside its place and moves it there: whole or not at all, also when power fails."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    write(temporary)
+    _sync(temporary)
+    os.replace(temporary, path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_folder(path: Path) -> int:
+    """Takes the folder's lock, which the system gives free when the process ends, however it ends.
+
+    Returns:
+        What :func:`unlock` takes.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    import fcntl  # absent on Windows, where a run can be read all the same
+
+    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def unlock(lock: int) -> None:
+    """Gives back what :func:`lock_folder` took."""
+    os.close(lock)
+
+
+def to_json(value: object) -> str:
+    """JSON text of a value, with paths as text and numpy values as numbers and lists.
+
+    Raises:
+        TypeError: something in it has no JSON form.
+    """
+    return json.dumps(value, ensure_ascii=False, default=_jsonable)
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value; give text, numbers, lists or mappings")

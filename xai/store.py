@@ -1,0 +1,349 @@
+"""A run folder: predictions, explanations and failures in part files that are whole or not there.
+
+::
+
+    run.json                     configuration, versions, seed, counts, state
+    explanations/part-*.parquet  one row a meme, mode, target and method
+    failures/part-*.parquet      record, stage, reason
+    predictions/part-*.parquet   one row a meme and mode, with the meme itself
+
+What makes a stop at any instant harmless: everything about one meme and mode is added in one call and
+lands in parts of one number, and the predictions part of that number is written last, even when it has
+no rows. It is the commit. Readers and a resuming writer see only the numbers that have one; other parts
+of an uncommitted number are removed on resuming and their memes are done again. So a meme is done with
+all its rows or not at all, and a run that was stopped holds, in the same order, the rows of one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from xai.parts import (
+    KINDS,
+    SCHEMAS,
+    Key,
+    Kind,
+    as_table,
+    committed,
+    explanation_from_rows,
+    explanation_row,
+    lock_folder,
+    part_path,
+    part_paths,
+    prediction_row,
+    remove_leftovers,
+    row_counts,
+    stored_keys,
+    to_json,
+    unlock,
+    write_part,
+    write_text,
+)
+from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
+
+FORMAT = 1
+"""Version of the folder's layout and columns."""
+_VERSIONED = ("meme-xai", "torch", "torchvision", "transformers", "tokenizers", "lxt", "zennit", "captum", "numpy")
+
+
+class RunError(ValueError):
+    """A folder cannot be written or read as a run; the message says what to do."""
+
+
+class RunWriter:
+    """Creates or resumes a run folder and adds to it; the only writer of that folder while it is open.
+
+    Use it as a context manager: what was added completely is kept when the block raises, and the run is
+    marked finished only when it does not.
+
+    Args:
+        path: the folder; made if missing.
+        config: what determines the rows, of JSON values; ``config["seed"]`` is shown in ``run.json``.
+        part_size: memes a part file; at most so many are done again after a kill.
+
+    Raises:
+        RunError: the folder holds something else or a run of another configuration, or another process
+            is writing it.
+    """
+
+    def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = 16) -> None:
+        if part_size < 1:
+            raise ValueError(f"part_size must be at least 1, not {part_size}")
+        self.path = Path(path)
+        self._part_size = part_size
+        self._buffer: list[dict[Kind, pa.Table]] = []
+        _refuse_foreign(self.path)
+        for name in (*KINDS, "reports"):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        self._lock: int | None = _locked(self.path)
+        try:
+            self._info = _opened_info(self.path, _plain(config))
+            remove_leftovers(self.path)
+            self._next = max(committed(self.path), default=-1) + 1
+            self._done = stored_keys(self.path)
+            self._write_info("running")
+        except BaseException:
+            self._release()
+            raise
+
+    def done(self) -> set[Key]:
+        """Every (meme id, mode) that the run has, explained or failed; mode ``None``: failed before any mode."""
+        return set(self._done)
+
+    def add(
+        self,
+        prediction: Prediction | None,
+        explanations: Sequence[Explanation] = (),
+        failures: Sequence[Failure] = (),
+        *,
+        meme: Meme | None = None,
+    ) -> None:
+        """Adds everything about one meme in one mode; written when a part is full.
+
+        Args:
+            prediction: ``None`` if the meme failed before one was made.
+            meme: needed when there is a prediction but no explanation; else taken from the explanations.
+
+        Raises:
+            ValueError: the records are not of one meme and mode, the meme is missing, or it is in the run
+                already. Nothing is added then.
+        """
+        key = _key(prediction, explanations, failures)
+        if key in self._done:
+            raise ValueError(f"meme {key[0]!r} is in this run already in mode {key[1]!r}; skip what done() names")
+        meme = meme or next((e.meme for e in explanations), None)
+        if prediction is not None and (meme is None or meme.id != prediction.meme_id):
+            raise ValueError(f"the prediction for meme {key[0]!r} needs the meme itself; pass meme=…")
+        # Converted at once, so that a record that cannot be stored fails alone and not with its whole part.
+        self._buffer.append(
+            {
+                "predictions": as_table(
+                    "predictions", [prediction_row(prediction, meme)] if prediction and meme else []
+                ),
+                "explanations": as_table("explanations", map(explanation_row, explanations)),
+                "failures": as_table("failures", (failure.model_dump() for failure in failures)),
+            }
+        )
+        self._done.add(key)
+        if len(self._buffer) >= self._part_size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what was added so far as one part."""
+        if not self._buffer:
+            return
+        for kind in KINDS:
+            table = pa.concat_tables([tables[kind] for tables in self._buffer])
+            if table.num_rows or kind == "predictions":
+                write_part(part_path(self.path, kind, self._next), table)
+        self._buffer.clear()
+        self._next += 1
+
+    def close(self, *, finished: bool = True) -> None:
+        """Writes what is left, brings ``run.json`` up to date and gives the folder free; may be called twice."""
+        if self._lock is None:
+            return
+        try:
+            self.flush()
+            self._write_info("finished" if finished else "running")
+        finally:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(finished=error is None)
+
+    def _write_info(self, state: str) -> None:
+        self._info |= {"state": state, "counts": row_counts(self.path)}
+        text = json.dumps(self._info, ensure_ascii=False, indent=2) + "\n"
+        write_text(self.path / "run.json", text)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            unlock(self._lock)
+            self._lock = None
+
+
+def open_run(path: str | Path) -> Run:
+    """Opens a run folder for reading, also while it is being written.
+
+    Raises:
+        RunError: the folder is no run, or one of another layout.
+    """
+    return Run(path)
+
+
+class Run:
+    """A run folder, read only; tables are DuckDB relations (``.df()`` makes them pandas).
+
+    Rows of parts that are not committed yet are not seen.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.info: dict[str, Any] = _read_info(self.path)
+        """What ``run.json`` says: config, versions, seed, counts, state."""
+        self._connection = duckdb.connect()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration that the run was made with."""
+        config: dict[str, Any] = self.info["config"]
+        return config
+
+    @property
+    def reports(self) -> Path:
+        """The folder for what is computed from the run."""
+        return self.path / "reports"
+
+    def predictions(self) -> duckdb.DuckDBPyRelation:
+        """One row a meme and mode, in the order of the run, with the meme's own columns."""
+        return self._relation("predictions")
+
+    def explanations(self) -> duckdb.DuckDBPyRelation:
+        """One row a meme, mode, target and method, in the order of the run; tables are list columns."""
+        return self._relation("explanations")
+
+    def failures(self) -> duckdb.DuckDBPyRelation:
+        """One row a failure: meme_id, mode, stage, reason."""
+        return self._relation("failures")
+
+    def explanation(
+        self, meme_id: str, mode: Mode | None = None, target: str = ALL_LABELS, method: str | None = None
+    ) -> Explanation:
+        """Rebuilds one explanation exactly; mode and method may be left out where the run has one only.
+
+        Raises:
+            KeyError: the run has none that fits, or several; the message names what there is.
+        """
+        wanted = {"mode": mode, "target": target, "method": method}
+        rows = _rows(_where(self.explanations(), {"meme_id": meme_id, **wanted}))
+        if len(rows) != 1:
+            raise KeyError(self._choice(meme_id, len(rows), wanted))
+        row = rows[0]
+        answer = _rows(_where(self.predictions(), {"meme_id": meme_id, "mode": row["mode"]}))[0]
+        return explanation_from_rows(row, answer)
+
+    def _choice(self, meme_id: str, n: int, wanted: Mapping[str, str | None]) -> str:
+        columns = _where(self.explanations(), {"meme_id": meme_id}).select("mode", "target", "method").fetchall()
+        if not columns:
+            failed = [f"{mode}: {reason}" for _, mode, _, reason in self._failed(meme_id)]
+            return f"run {self.path.name!r} has no explanation of meme {meme_id!r}" + "".join(f"; {f}" for f in failed)
+        asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items() if value is not None)
+        there = "; ".join(f"mode={m!r} target={t!r} method={how!r}" for m, t, how in columns)
+        return f"{n or 'no'} explanations of meme {meme_id!r} have {asked}; choose one of: {there}"
+
+    def _failed(self, meme_id: str) -> list[tuple[str, str | None, str, str]]:
+        return _where(self.failures(), {"meme_id": meme_id}).fetchall()
+
+    def _relation(self, kind: Kind) -> duckdb.DuckDBPyRelation:
+        files = [str(path) for path in part_paths(self.path, kind)]
+        if not files:
+            return self._connection.from_arrow(SCHEMAS[kind].empty_table())
+        return self._connection.read_parquet(files)
+
+
+def _key(prediction: Prediction | None, explanations: Sequence[Explanation], failures: Sequence[Failure]) -> Key:
+    if explanations and prediction is None:
+        raise ValueError(f"explanations of meme {explanations[0].meme.id!r} need their prediction beside them")
+    keys: set[Key] = {(e.meme.id, e.mode) for e in explanations} | {(f.meme_id, f.mode) for f in failures}
+    if prediction is not None:
+        keys.add((prediction.meme_id, prediction.mode))
+    if len(keys) != 1:
+        raise ValueError(f"add() takes the records of one meme in one mode, not of {sorted(map(str, keys)) or 'none'}")
+    return keys.pop()
+
+
+def _where(relation: duckdb.DuckDBPyRelation, values: Mapping[str, str | None]) -> duckdb.DuckDBPyRelation:
+    for name, value in values.items():
+        if value is not None:
+            relation = relation.filter(duckdb.ColumnExpression(name) == duckdb.ConstantExpression(value))
+    return relation
+
+
+def _rows(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
+    return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
+
+
+def _refuse_foreign(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path.name!r} is a file; give a folder for the run")
+    ours = {*KINDS, "reports", "run.json", ".lock", ".run.json.tmp"}
+    if path.is_dir() and not (path / "run.json").exists():
+        foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in ours)
+        if foreign:
+            raise RunError(f"folder {path.name!r} is not a run and not empty ({foreign[0]!r}); give an empty one")
+
+
+def _locked(path: Path) -> int:
+    try:
+        return lock_folder(path)
+    except BlockingIOError:
+        raise RunError(
+            f"run {path.name!r} is being written by another process; wait for it or write to another folder"
+        ) from None
+
+
+def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    if not (path / "run.json").exists():
+        return {"format": FORMAT, "config": config, "seed": config.get("seed"), "versions": _versions()}
+    info = _read_info(path)
+    differing = sorted(_differences(info["config"], config))
+    if differing:
+        raise RunError(
+            f"run {path.name!r} was made with another configuration (differing: {', '.join(differing)}); "
+            "use the same one to resume it, or another folder"
+        )
+    versions = _versions()
+    if versions not in [info["versions"], *info.get("resumed_with", [])]:
+        info["resumed_with"] = [*info.get("resumed_with", []), versions]
+    return info
+
+
+def _differences(old: object, new: object, name: str = "") -> set[str]:
+    """Dotted names of the keys whose values differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = old.keys() | new.keys()
+        missing = object()
+        parts = (_differences(old.get(k, missing), new.get(k, missing), f"{name}.{k}" if name else k) for k in keys)
+        return set().union(*parts)
+    return set() if old == new else {name}
+
+
+def _read_info(path: Path) -> dict[str, Any]:
+    try:
+        info: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        layout = info["format"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{path.name!r} is not a run folder (no readable run.json); make one with xai explain") from None
+    if layout != FORMAT:
+        raise RunError(f"run {path.name!r} has layout {layout}, this version reads {FORMAT}; explain it again")
+    return info
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(to_json(config))
+    return plain
