@@ -1,0 +1,128 @@
+"""The command line as a user meets it: real processes, exit codes, JSON, one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xai
+from xai.planted.truth import write_planted
+
+
+def run_xai(*arguments: str | Path, check: int | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "xai.cli", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=600, check=False)
+    if check is not None:
+        assert result.returncode == check, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def samples_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped samples, explained in two modes."""
+    out = tmp_path_factory.mktemp("cli") / "run"
+    run_xai("explain", "samples", "--out", out, "--mode", "text", "--mode", "image+text", check=0)
+    return out
+
+
+def test_help_and_import_load_no_torch() -> None:
+    probe = (
+        "import sys, xai, xai.cli\n"
+        "sys.argv = ['xai', '--help']\n"
+        "try:\n    xai.cli.main()\nexcept SystemExit:\n    pass\n"
+        "print('loaded:', sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'transformers', 'pandas'}))"
+    )
+    result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "explain" in result.stdout
+    assert "loaded: []" in result.stdout
+
+
+def test_200_memes_with_a_broken_picture_give_199_explanations_one_failure_and_exit_code_1(tmp_path: Path) -> None:
+    write_planted(tmp_path / "data", 200, 11)
+    (tmp_path / "data" / "images" / "planted-11-56.png").write_bytes(b"\x89PNG broken")
+    arguments = ("explain", tmp_path / "data", "--out", tmp_path / "run", "--targets", "all", "--json")
+    result = run_xai(*arguments, "--batch-size", "16", check=1)
+    printed = json.loads(result.stdout)
+    assert (printed["explained"], printed["failed"]) == (199, 1)
+    (failure,) = printed["failures"]
+    assert failure["meme_id"] == "planted-11-56"
+    assert failure["stage"] == "read"
+    assert "cannot be decoded" in failure["reason"]
+    run = xai.open_run(tmp_path / "run")
+    assert len(run.explanations().df()) == 199
+    again = run_xai(*arguments, "--batch-size", "16", check=0)
+    assert json.loads(again.stdout)["resumed"] == 200
+
+
+def test_score_and_analyze_print_what_they_write(samples_run: Path) -> None:
+    score = json.loads(run_xai("score", samples_run, "--json", check=0).stdout)
+    assert [row["mode"] for row in score] == ["text", "image+text"]
+    assert score[1]["micro_f1"] >= 0.9
+    written = json.loads((samples_run / "reports" / "score.json").read_text(encoding="utf-8"))
+    assert written["modes"] == score
+    analysis = json.loads(run_xai("analyze", samples_run, "--json", check=0).stdout)
+    means = {(row["mode"], row["rationale"]): row["mean"] for row in analysis["planted"]}
+    for mode in ("text", "image+text"):
+        assert means[mode, "all labels word-caused and faithful"] >= 0.9
+        assert means[mode, "all labels unfaithful"] <= 0.1
+
+
+def test_show_in_the_terminal_and_as_files(samples_run: Path, tmp_path: Path) -> None:
+    shown = run_xai("show", samples_run, "sample-01", "--mode", "image+text", check=0).stdout
+    assert "sample-01" in shown
+    assert "shares" in shown
+    png, html = tmp_path / "a.png", tmp_path / "a.html"
+    run_xai("show", samples_run, "sample-01", "--mode", "text", "--png", png, "--html", html, check=0)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert html.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("explain", "nothing.jsonl", "--out", "x"), "does not exist"),
+        (("explain", "samples", "--out", "x", "--model", "no/such-model"), "give 'planted', a folder"),
+        (("explain", "samples", "--out", "x", "--method", "magic"), "attnlrp"),
+        (("explain", "samples", "--out", "x", "--task", "magic"), "ukrmeme"),
+        (("explain", "samples", "--out", "x", "--language", "xx"), "en"),
+        (("explain", "samples"), "--out"),
+        (("score", "nothing"), "nothing"),
+        (("show", "nothing", "id"), "nothing"),
+        (("frobnicate",), "frobnicate"),
+    ],
+)
+def test_wrong_arguments_end_with_2_and_say_what_to_do(
+    arguments: tuple[str, ...], remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run_xai(*arguments, check=2)
+    assert remedy in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_unknown_meme_is_named_with_what_there_is(samples_run: Path) -> None:
+    result = run_xai("show", samples_run, "nobody", check=2)
+    assert "nobody" in result.stderr
+
+
+def test_registries_print_as_tables_and_as_json() -> None:
+    methods = json.loads(run_xai("methods", "--json", check=0).stdout)
+    assert {"attnlrp", "cplrp", "gradient_x_input", "random"} <= {row["name"] for row in methods}
+    assert "ukrmeme" in run_xai("tasks", check=0).stdout
+    assert "qwen3_vl" in run_xai("models", check=0).stdout
+
+
+def test_planted_writes_the_same_dataset_again(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run_xai("planted", tmp_path / name, "--n", "3", "--seed", "4", check=0)
+    first, second = (
+        {path.relative_to(tmp_path / name): path.read_bytes() for path in (tmp_path / name).rglob("*.*")}
+        for name in ("a", "b")
+    )
+    assert first == second
+    assert len(first) == 4

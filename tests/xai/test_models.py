@@ -1,0 +1,65 @@
+"""Loading and answering: greedy, by the ids with the highest logits, the same in batches as alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import xai
+from xai.models import VisionLanguageModel
+from xai.pipeline import predict
+from xai.planted import CHECKPOINT
+from xai.prompts import PromptStyle, encode_prompt
+from xai.tasks import load_task
+
+
+def test_the_checkpoint_is_small_and_loads_without_this_package() -> None:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    assert sum(path.stat().st_size for path in CHECKPOINT.iterdir()) <= 12_000_000
+    processor = AutoProcessor.from_pretrained(CHECKPOINT)
+    model = AutoModelForImageTextToText.from_pretrained(CHECKPOINT)
+    assert model.config.model_type == "qwen3_vl"
+    assert model.config.vision_config.deepstack_visual_indexes
+    assert processor.tokenizer.chat_template or processor.chat_template
+
+
+def test_batched_answers_are_those_given_alone(model: VisionLanguageModel, new_memes: list[xai.Meme]) -> None:
+    memes = new_memes[:8]
+    together = predict(model, memes, batch_size=8)
+    alone = [predict(model, [meme], batch_size=1)[0] for meme in memes]
+    assert [p.generated_ids for p in together] == [p.generated_ids for p in alone]
+
+
+def test_generated_ids_have_the_highest_logits(model: VisionLanguageModel, new_memes: list[xai.Meme]) -> None:
+    prompt = encode_prompt(model.processor, load_task("ukrmeme"), new_memes[0], "text", PromptStyle(variant="short"))
+    (ids,) = model.generate([prompt])
+    whole = torch.cat([prompt.inputs["input_ids"], torch.tensor([ids])], dim=1)
+    with torch.no_grad():
+        logits = model.model(input_ids=whole).logits[0, len(prompt) - 1 : -1]
+    assert logits.argmax(-1).tolist() == list(ids)
+    assert ids[-1] == model.processor.tokenizer.eos_token_id
+
+
+def test_an_answer_is_cut_at_the_limit(model: VisionLanguageModel, new_memes: list[xai.Meme]) -> None:
+    (prediction,) = predict(model, new_memes[:1], max_new_tokens=3)
+    assert len(prediction.generated_ids) == 3
+    assert prediction.parse == "unparsed"
+    assert prediction.labels == ()
+
+
+def test_a_model_that_is_not_there_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="give 'planted', a folder"):
+        xai.load_model(tmp_path)
+
+
+def test_a_description_names_device_dtype_and_fingerprint(model: VisionLanguageModel) -> None:
+    described = model.describe()
+    assert described["dtype"] == "float32"
+    assert described["device"] == "cpu"
+    assert described["attention"] == "sdpa"
+    half = xai.load_model("planted", device="cpu", dtype=torch.bfloat16)
+    assert half.describe()["dtype"] == "bfloat16"
+    assert half.fingerprint != model.fingerprint == xai.load_model("planted", device="cpu").fingerprint

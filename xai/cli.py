@@ -1,0 +1,405 @@
+"""The command line: explain, look, score, analyse.
+
+Exit codes: 0 done, 1 done with failed records (they are listed in the run), 2 nothing could be done.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xai.schema import Explanation
+
+DONE, DONE_WITH_FAILURES, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
+SAMPLES = "samples"
+"""The dataset name that stands for the memes that ship with the package."""
+
+ModeName = Literal["text", "image", "image+text"]
+
+app = typer.Typer(
+    name="xai",
+    help="Explain what a vision-language model read when it labelled a meme.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out, err = Console(), Console(stderr=True)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder made by `xai explain`.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; CUDA if there is one by default.")]
+DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, …; float32 on CPU by default.")]
+
+
+def main() -> None:
+    """Entry point of the `xai` command."""
+    try:
+        app()
+    except (ValueError, KeyError, OSError) as error:
+        err.print(f"xai: {_reason(error)}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(NOTHING_DONE)
+
+
+@app.command()
+def explain(
+    dataset: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, a folder of pictures, or 'samples'.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="The run folder; started again, it goes on.")],
+    model: Annotated[str, typer.Option(help="'planted', a checkpoint folder, or a hub id.")] = "planted",
+    task: Annotated[str, typer.Option(help="A task that ships (see `xai tasks`) or a YAML file.")] = "ukrmeme",
+    mode: Annotated[list[ModeName] | None, typer.Option(help="What the model sees; may be repeated.")] = None,
+    method: Annotated[str, typer.Option(help="See `xai methods`.")] = "attnlrp",
+    targets: Annotated[Literal["each", "all"], typer.Option(help="Every label, or only all together.")] = "each",
+    images: Annotated[Path | None, typer.Option(help="Folder of the pictures, if not the dataset's.")] = None,
+    language: Annotated[str, typer.Option(help="Language of the instruction.")] = "en",
+    variant: Annotated[str | None, typer.Option(help="Prompt variant; the model's own by default.")] = None,
+    with_none: Annotated[bool, typer.Option("--with-none/--without-none", help="Offer the none label.")] = True,
+    batch_size: Annotated[int, typer.Option(min=1, help="Memes answered at once.")] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N memes.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 512,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Label memes and explain every label: predictions and relevance, in a run folder."""
+    from xai.datasets import read_memes
+    from xai.models import load_model
+    from xai.pipeline import explain_dataset
+    from xai.prompts import PromptStyle
+
+    source = _dataset(dataset)
+    total = sum(1 for _ in read_memes(source, images=images))
+    loaded = load_model(model, device=device, dtype=dtype)
+    style = PromptStyle(language=language, variant=variant or loaded.style.variant, with_none=with_none)
+    with _resumable(), _progress("explaining", min(total, limit or total)) as advance:
+        result = explain_dataset(
+            loaded,
+            source,
+            out_folder,
+            task=task,
+            modes=mode or ["image+text"],
+            method=method,
+            targets=targets,
+            style=style,
+            images=images,
+            batch_size=batch_size,
+            limit=limit,
+            max_new_tokens=max_new_tokens,
+            on_progress=advance,
+        )
+    _report_run(out_folder, result.explained, result.failed, result.resumed, as_json)
+    if result.failed:
+        raise typer.Exit(DONE_WITH_FAILURES)
+
+
+@app.command()
+def show(
+    run: RunArgument,
+    meme_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A meme of the run; none lists them.")] = None,
+    mode: Annotated[ModeName | None, typer.Option(help="Where the run has several.")] = None,
+    target: Annotated[str, typer.Option(help="A label, or * for all together.")] = "*",
+    method: Annotated[str | None, typer.Option(help="Where the run has several.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write a picture here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page here.")] = None,
+) -> None:
+    """Show one explanation in the terminal, or write it as a picture or a page."""
+    from xai.store import open_run
+
+    opened = open_run(run)
+    if meme_id is None:
+        _print_frame("Memes of the run", opened.predictions().select("meme_id", "mode", "labels").df())
+        return
+    explanation = opened.explanation(meme_id, mode=mode, target=target, method=method)
+    if png or html:
+        from xai.attribution.figure import save_png
+        from xai.attribution.page import save_html
+
+        for path, save in ((png, save_png), (html, save_html)):
+            if path is not None:
+                save(explanation, path)
+                out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        return
+    _print_explanation(explanation)
+
+
+@app.command()
+def score(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Detection: hierarchical micro, macro and per-sample F1 against the gold labels, by mode."""
+    import pandas as pd
+
+    from xai.analysis.scores import score_run
+    from xai.store import open_run
+
+    opened = open_run(run)
+    scores = score_run(opened)
+    if not scores:
+        raise ValueError(f"run {run.name!r} has no gold labels to score against; add a 'labels' column to its dataset")
+    rows = [
+        {
+            "mode": mode,
+            "n": s.n,
+            "precision": s.micro.precision,
+            "recall": s.micro.recall,
+            "micro_f1": s.micro.f1,
+            "macro_f1": s.macro_f1,
+            "sample_f1": s.sample_f1,
+        }
+        for mode, s in scores.items()
+    ]
+    convention = next(iter(scores.values())).none_label
+    frame = pd.DataFrame(rows)
+    _write_report(opened.reports / "score.json", {"none_label": convention, "modes": _records(frame)})
+    _emit(f"Hierarchical F1 (none label: {convention})", frame, as_json)
+
+
+@app.command()
+def analyze(
+    run: RunArgument,
+    pooling: Annotated[Literal["sum", "mean_abs"], typer.Option(help="How tokens make a word's relevance.")] = "sum",
+    as_json: JsonOption = False,
+) -> None:
+    """How far the words with most relevance are the words that the model says it used (Jaccard)."""
+    from xai.analysis.agreement import agreement_table, summary
+    from xai.planted.groups import by_rationale
+    from xai.store import open_run
+
+    opened = open_run(run)
+    table = agreement_table(opened, pooling=pooling)
+    frame = summary(table)
+    groups = by_rationale(opened, table)
+    report = {"summary": _records(frame), "planted": _records(groups), "memes": _records(table)}
+    _write_report(opened.reports / "agreement.json", report)
+    if as_json:
+        _print_json({"summary": report["summary"], "planted": report["planted"]})
+        return
+    _print_frame("Jaccard of relevance words and rationale words", frame)
+    if len(groups):
+        _print_frame("The same by what the planted world says of the rationale", groups)
+
+
+class _WriteByDefault(TyperGroup):
+    """`xai planted OUT` means `xai planted write OUT`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["write", *args]
+        return super().resolve_command(ctx, args)
+
+
+planted_app = typer.Typer(
+    cls=_WriteByDefault,
+    no_args_is_help=True,
+    help="Memes with planted evidence: `xai planted OUT --n N --seed S` writes them, `xai planted evaluate` "
+    "measures a model on new ones.",
+)
+app.add_typer(planted_app, name="planted")
+
+
+@planted_app.command("write")
+def planted_write(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for memes.jsonl and images/.")],
+    n: Annotated[int, typer.Option("--n", min=1, help="How many.")] = 100,
+    seed: Annotated[int, typer.Option(help="Which world; the same seed gives the same memes.")] = 1,
+) -> None:
+    """Write memes whose labels have a known cause, with their truth."""
+    from xai.planted.truth import write_planted
+
+    path = write_planted(folder, n, seed)
+    out.print(f"wrote {n} memes to {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@planted_app.command("evaluate")
+def planted_evaluate(
+    model: Annotated[str, typer.Option(help="'planted' or a checkpoint folder.")] = "planted",
+    n: Annotated[int, typer.Option("--n", min=1, help="New memes to answer.")] = 500,
+    n_explained: Annotated[int, typer.Option(min=1, help="Of these, how many to explain and intervene on.")] = 200,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answers, interventions and pointing of a planted model on memes that its training never drew."""
+    import pandas as pd
+
+    from xai.models import load_model
+    from xai.planted.evaluate import evaluate
+
+    with err.status("loading") as status:
+        result = evaluate(load_model(model, device=device), n, min(n, n_explained), progress=status.update)
+    if as_json:
+        _print_json(result)
+        return
+    for title, part in result.items():
+        _print_frame(title.capitalize(), pd.DataFrame(part if isinstance(part, list) else [part]))
+
+
+@app.command("methods")
+def list_methods(as_json: JsonOption = False) -> None:
+    """The attribution methods."""
+    import pandas as pd
+
+    from xai.attribution.methods import methods
+
+    rows = [{"name": m.name, "needs": ", ".join(sorted(m.needs)), "description": m.description} for m in methods()]
+    _emit("Attribution methods", pd.DataFrame(rows), as_json)
+
+
+@app.command("tasks")
+def list_tasks(as_json: JsonOption = False) -> None:
+    """The tasks that ship."""
+    import pandas as pd
+
+    from xai.tasks import load_task, task_names
+
+    tasks = [load_task(name) for name in task_names()]
+    rows = [{"name": t.name, "labels": len(t.labels), "prompts": ", ".join(t.prompts)} for t in tasks]
+    _emit("Tasks", pd.DataFrame(rows), as_json)
+
+
+@app.command("models")
+def list_models(as_json: JsonOption = False) -> None:
+    """The model families that can be explained."""
+    import pandas as pd
+
+    from xai.attribution.families import FAMILIES
+
+    rows = [{"name": f.name, "model_types": ", ".join(sorted(f.model_types))} for f in FAMILIES]
+    _emit("Model families", pd.DataFrame(rows), as_json)
+
+
+def _dataset(name: str) -> Path:
+    if name == SAMPLES and not Path(name).exists():
+        from xai.planted import SAMPLES as FOLDER
+
+        return FOLDER
+    return Path(name)
+
+
+def _report_run(folder: Path, explained: int, failed: int, resumed: int, as_json: bool) -> None:
+    from xai.store import open_run
+
+    failures = open_run(folder).failures().df()
+    if as_json:
+        counts = {"run": str(folder), "explained": explained, "failed": failed, "resumed": resumed}
+        _print_json(counts | {"failures": _records(failures)})
+        return
+    earlier = f", {resumed} were there already" if resumed else ""
+    out.print(f"{explained} explained, {failed} failed{earlier}: {folder}", markup=False, highlight=False)
+    if len(failures):
+        _print_frame("Failures", failures.head(20))
+
+
+def _print_explanation(explanation: Explanation) -> None:
+    """One explanation in the terminal: labels, caption coloured by sign, words, picture, shares."""
+    prediction, words = explanation.prediction, explanation.words
+    target = "all labels" if explanation.target == "*" else explanation.target
+    out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}  {explanation.method}  {escape(target)}")
+    out.print(f"labels     {escape(', '.join(prediction.labels)) or '—'}", highlight=False)
+    out.print(f"says       {escape(', '.join(_named(prediction))) or '—'}", highlight=False)
+    if len(words):
+        largest = float(words["relevance"].abs().max()) or 1.0
+        pieces = [_tinted(str(w), float(r) / largest) for w, r in zip(words["word"], words["relevance"], strict=True)]
+        out.print("caption    " + " ".join(pieces), highlight=False)
+        ranked = words.sort_values("relevance", ascending=False).head(8)[["word", "relevance", "n_tokens"]]
+        _print_frame("Words with most relevance", ranked)
+    if explanation.image is not None:
+        largest = float(abs(explanation.image).max()) or 1.0
+        out.print("picture    (one square a cell; red speaks for the target, blue against)")
+        for row in explanation.image:
+            out.print("           " + "".join(_square(float(value) / largest) for value in row))
+    shares = "  ".join(f"{name} {value:+.3f}" for name, value in explanation.shares.items())
+    out.print(f"shares     {shares}", highlight=False)
+    out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)
+
+
+def _named(prediction: Any) -> list[str]:
+    return [*prediction.referred_words, *(f"[{concept}]" for concept in prediction.referred_image_concepts)]
+
+
+def _tinted(word: str, strength: float) -> str:
+    if abs(strength) < 0.05:
+        return escape(word)
+    return f"[black on {_colour(strength)}]{escape(word)}[/]"
+
+
+def _square(strength: float) -> str:
+    return f"[on {_colour(strength)}]  [/]"
+
+
+def _colour(strength: float) -> str:
+    """White at 0, red towards +1, blue towards -1."""
+    fade = round(255 * (1 - min(abs(strength), 1.0)))
+    return f"rgb(255,{fade},{fade})" if strength > 0 else f"rgb({fade},{fade},255)"
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("xai: stopped; the same command goes on where it was", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def _emit(title: str, frame: pd.DataFrame, as_json: bool) -> None:
+    if as_json:
+        _print_json(_records(frame))
+    else:
+        _print_frame(title, frame)
+
+
+def _print_frame(title: str, frame: pd.DataFrame) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in frame.columns:
+        table.add_column(str(name), overflow="fold")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(escape(_cell(value)) for value in row))
+    out.print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(str(item) for item in value)
+    return str(value)
+
+
+def _records(frame: pd.DataFrame) -> Any:
+    return json.loads(frame.to_json(orient="records", force_ascii=False))
+
+
+def _write_report(path: Path, report: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _reason(error: Exception) -> str:
+    return str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+
+
+if __name__ == "__main__":
+    main()

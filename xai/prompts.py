@@ -1,0 +1,162 @@
+"""Builds the chat prompt of a meme and keeps, for every token, where it came from.
+
+The place of the meme's text is known from how the prompt is put together and is never searched for: the chat
+template is rendered once around two private-use characters that stand for the instruction and the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from xai.schema import Meme, Mode, Segment
+from xai.tasks import Task
+
+INSTRUCTION_MARK, CAPTION_MARK = "\ue000", "\ue001"
+Span = tuple[int, int]
+Span3 = tuple[int, int, int]
+NOWHERE: Span = (-1, -1)
+
+
+@dataclass(frozen=True)
+class PromptStyle:
+    """Which of a task's prompts is used: the language of the instruction, its variant, and NO-label or not."""
+
+    language: str = "en"
+    variant: str = "full"
+    with_none: bool = True
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """A prompt as the model takes it; every per-token sequence has the length of ``input_ids``.
+
+    ``inputs`` is a batch of one: ``input_ids`` and ``attention_mask`` ``(1, seq)``, and with a picture
+    ``pixel_values`` ``(patches, channels · frames · patch²)`` and ``image_grid_thw`` ``(1, 3)``.
+    ``text_spans`` are offsets in the meme's text, (-1, -1) outside it. ``grid`` is the (grid_h, grid_w) of the
+    merged image tokens.
+    """
+
+    inputs: dict[str, Tensor]
+    tokens: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    text_spans: tuple[Span, ...]
+    grid: tuple[int, int] | None
+    image_size: tuple[int, int] | None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def encode_prompt(processor: Any, task: Task, meme: Meme, mode: Mode, style: PromptStyle) -> EncodedPrompt:
+    """Encode the prompt of one meme: picture first, then the instruction, the meme's text last.
+
+    Raises:
+        ValueError: the mode needs a picture or a text that the meme lacks, or the text spells a special token.
+    """
+    caption = _caption(processor, meme, mode)
+    picture = meme.open_image() if mode != "text" else None
+    instruction = task.instruction(mode, style.language, style.variant, style.with_none)
+    head, tail = _template(processor, with_image=picture is not None)
+    images = {} if picture is None else dict(processor.image_processor(images=[picture], return_tensors="pt"))
+    grid = _merged_grid(processor, images)
+    if grid is not None:
+        head = head.replace(processor.image_token, processor.image_token * (grid[0] * grid[1]))
+    ids, offsets = _tokenise(processor.tokenizer, head + instruction + caption + tail)
+    starts = (len(head), len(head) + len(instruction), len(head) + len(instruction) + len(caption))
+    segments = _segments(ids, offsets, starts, processor.image_token_id)
+    spans = [
+        (max(start - starts[1], 0), end - starts[1]) if segment == "text" else NOWHERE
+        for (start, end), segment in zip(offsets, segments, strict=True)
+    ]
+    input_ids = torch.tensor([ids])
+    image_mask = input_ids == processor.image_token_id
+    masks = {"attention_mask": torch.ones_like(input_ids), "mm_token_type_ids": image_mask.long()}
+    return EncodedPrompt(
+        inputs={"input_ids": input_ids} | masks | images,
+        tokens=tuple((head + instruction + caption + tail)[start:end] for start, end in offsets),
+        segments=tuple(segments),
+        text_spans=tuple(spans),
+        grid=grid,
+        image_size=None if picture is None else picture.size,
+    )
+
+
+def collate(encoded: Sequence[dict[str, Tensor]], pad_id: int, side: Literal["left", "right"]) -> dict[str, Tensor]:
+    """Pad encoded inputs to one batch; their token ids stay as they are.
+
+    Tensors with one value a token become ``(batch, seq)``; picture tensors are concatenated.
+    """
+    fills = {"input_ids": pad_id, "attention_mask": 0, "mm_token_type_ids": 0, "targets": -100}
+    length = max(inputs["input_ids"].shape[1] for inputs in encoded)
+    batch: dict[str, list[Tensor]] = {}
+    for inputs in encoded:
+        missing = length - inputs["input_ids"].shape[1]
+        padding = (missing, 0) if side == "left" else (0, missing)
+        for name, values in inputs.items():
+            if name in fills:
+                values = torch.nn.functional.pad(values, padding, value=fills[name])
+            batch.setdefault(name, []).append(values)
+    return {name: torch.cat(parts) for name, parts in batch.items()}
+
+
+def _caption(processor: Any, meme: Meme, mode: Mode) -> str:
+    if mode == "image":
+        return ""
+    if not meme.text.strip():
+        raise ValueError(f"meme {meme.id!r} has no text; use mode 'image' or fill its text")
+    spelled = [token for token in processor.tokenizer.get_added_vocab() if token in meme.text]
+    if spelled:
+        raise ValueError(
+            f"the text of meme {meme.id!r} spells the special token {spelled[0]!r}, which the model would obey; "
+            "put a space inside it"
+        )
+    return meme.text
+
+
+def _template(processor: Any, with_image: bool) -> tuple[str, str]:
+    """The chat template's text before the instruction and after the meme's text."""
+    content: list[dict[str, str]] = [{"type": "image"}] if with_image else []
+    content.append({"type": "text", "text": INSTRUCTION_MARK + CAPTION_MARK})
+    rendered = processor.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    parts = rendered.split(INSTRUCTION_MARK + CAPTION_MARK)
+    if len(parts) != 2:
+        raise ValueError("the model's chat template does not show a user's text exactly once; xai cannot use it")
+    if with_image and parts[0].count(processor.image_token) != 1:
+        raise ValueError("the model's chat template does not put one picture before the text; xai cannot use it")
+    return parts[0], parts[1]
+
+
+def _merged_grid(processor: Any, images: dict[str, Tensor]) -> tuple[int, int] | None:
+    if not images:
+        return None
+    merge = processor.image_processor.merge_size
+    _, height, width = images["image_grid_thw"][0].tolist()
+    return height // merge, width // merge
+
+
+def _tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[Span]]:
+    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    return encoding["input_ids"], [(start, end) for start, end in encoding["offset_mapping"]]
+
+
+def _segments(ids: Sequence[int], offsets: Sequence[Span], starts: Span3, image_token_id: int) -> list[Segment]:
+    """A token belongs to where its last character lies, so that a space merged before a word goes with the word."""
+    instruction, caption, tail = starts
+    names: list[Segment] = []
+    for token, (_, end) in zip(ids, offsets, strict=True):
+        if token == image_token_id:
+            names.append("image")
+        elif caption < end <= tail:
+            names.append("text")
+        elif instruction < end <= caption:
+            names.append("instruction")
+        else:
+            names.append("template")
+    return names
