@@ -1,8 +1,9 @@
-"""Checks that inputs, targets and model fit each other, and prepares the one batch that a forward gets."""
+"""Checks that inputs, targets and model fit each other, prepares the one batch, and borrows the model for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from xai.attribution.families import Family, Grid, Vision, family_of, refuse_unusable_weights
+from xai.attribution.patching import exclusive
 from xai.attribution.targets import Target
 
-Grid = tuple[int, int, int]
-"""``(t, h, w)`` of a picture in patches."""
-SEQUENCE_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids")
+SEQUENCE_INPUTS = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 IMAGE_INPUTS = ("pixel_values", "image_grid_thw")
 
 
@@ -39,6 +40,56 @@ class Batch:
     grid_thw: tuple[Grid, ...]
     merge_size: int
 
+    @property
+    def predicted(self) -> list[int]:
+        """The position that each kept logit predicts, ascending."""
+        return [int(index) + 1 for index in self.kept.tolist()]
+
+    @property
+    def has_image(self) -> bool:
+        """Whether the prompt holds a picture."""
+        return bool(self.grid_thw)
+
+
+@contextmanager
+def borrow(
+    model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target], *, gradients: bool
+) -> Iterator[tuple[Family, Batch]]:
+    """Check everything, then have the model to oneself: eval mode, frozen parameters, no autocast.
+
+    On exit the model's training mode, ``requires_grad`` and what a forward leaves behind are as they were.
+
+    Args:
+        gradients: whether the block builds graphs; the caller's own grad or inference mode does not matter.
+
+    Raises:
+        UnsupportedModelError: unknown family or unusable weights.
+        ValueError: inputs or targets that do not fit each other or the model.
+    """
+    with torch.inference_mode(False), torch.set_grad_enabled(gradients):
+        family = family_of(model)
+        refuse_unusable_weights(model)
+        batch = prepare(model, inputs, targets)
+        # A caller's autocast would change the values and their gradients.
+        with exclusive(model), _frozen(model, family), torch.autocast(batch.kept.device.type, enabled=False):
+            yield family, batch
+
+
+@contextmanager
+def _frozen(model: nn.Module, family: Family) -> Iterator[None]:
+    with ExitStack() as stack:
+        for path in family.state:
+            owner_path, _, name = path.rpartition(".")
+            owner = model.get_submodule(owner_path)
+            stack.callback(setattr, owner, name, getattr(owner, name))
+        for module in [module for module in model.modules() if module.training]:
+            stack.callback(setattr, module, "training", True)
+            module.training = False
+        for parameter in [parameter for parameter in model.parameters() if parameter.requires_grad]:
+            stack.callback(parameter.requires_grad_, True)
+            parameter.requires_grad_(False)
+        yield
+
 
 def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target]) -> Batch:
     """Inputs that fit each other, the targets and the model, on its device and cut after the last target position.
@@ -51,16 +102,16 @@ def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Ta
     check_targets(model, targets, length)
     positions = sorted({position for target in targets for position in target.positions})
     config: Any = model.config
+    vision = family_of(model).vision
     is_image = ids[0].cpu() == getattr(config, "image_token_id", -1)
-    merge_size = int(getattr(getattr(config, "vision_config", None), "spatial_merge_size", 1))
-    grids = checked_grids(inputs, int(is_image.sum()), merge_size)
+    grids = checked_grids(inputs, int(is_image.sum()), vision, config)
     if bool(is_image[positions[-1] :].any()):
         raise ValueError("the last target position lies before the end of the picture; explain tokens after it")
     given = dict(inputs)
     given.setdefault("attention_mask", torch.ones_like(ids))
-    if grids:
+    if grids and vision is not None:
         # The processor may have been asked not to return it; the model needs it to place the picture.
-        given.setdefault("mm_token_type_ids", (ids == config.image_token_id).long())
+        given.setdefault(vision.token_types, (ids == config.image_token_id).long())
     device = model.get_input_embeddings().weight.device  # type: ignore[operator]
     cut = {
         # Cloned: tensors made in a caller's inference mode cannot enter a graph.
@@ -73,7 +124,7 @@ def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Ta
         sequence_length=length,
         image_positions=np.flatnonzero(is_image.numpy()),
         grid_thw=grids,
-        merge_size=merge_size,
+        merge_size=1 if vision is None else vision.merge_size(config),
     )
 
 
@@ -99,7 +150,9 @@ def checked_sequence(inputs: Mapping[str, Tensor]) -> Tensor:
     return ids
 
 
-def checked_grids(inputs: Mapping[str, Tensor], n_placeholders: int, merge_size: int) -> tuple[Grid, ...]:
+def checked_grids(
+    inputs: Mapping[str, Tensor], n_placeholders: int, vision: Vision | None, config: Any
+) -> tuple[Grid, ...]:
     """``(t, h, w)`` of each picture in patches; empty without one.
 
     Raises:
@@ -108,17 +161,22 @@ def checked_grids(inputs: Mapping[str, Tensor], n_placeholders: int, merge_size:
     given = [name for name in IMAGE_INPUTS if inputs.get(name) is not None]
     if not given and not n_placeholders:
         return ()
-    if len(given) < len(IMAGE_INPUTS):
+    if vision is None:
+        raise ValueError("the model reads text only; leave the picture out")
+    wanted = ["pixel_values", *([vision.grid_input] if vision.grid_input else [])]
+    if given != wanted:
         raise ValueError(
-            f"the prompt has {n_placeholders} image placeholders but of {' and '.join(IMAGE_INPUTS)} only "
-            f"{given[0] if given else 'neither'} is given; give a picture whole or not at all"
+            f"the prompt has {n_placeholders} image placeholders but of {' and '.join(wanted)} only "
+            f"{' and '.join(given) or 'neither'} is given; give a picture whole or not at all"
         )
-    grids = tuple((int(t), int(h), int(w)) for t, h, w in inputs["image_grid_thw"].tolist())
+    grids = vision.grids(config, inputs)
     n_patches = sum(t * h * w for t, h, w in grids)
-    if inputs["pixel_values"].shape[0] != n_patches or n_placeholders != n_patches // merge_size**2:
+    n_tokens = n_patches // vision.merge_size(config) ** 2
+    n_rows = inputs["pixel_values"].shape[0] if vision.grid_input else n_patches
+    if n_rows != n_patches or n_placeholders != n_tokens:
         raise ValueError(
-            f"image_grid_thw speaks of {n_patches} patches and {n_patches // merge_size**2} image tokens, but "
-            f"pixel_values has {inputs['pixel_values'].shape[0]} rows and the prompt {n_placeholders} placeholders"
+            f"{vision.grid_input or 'pixel_values'} speaks of {n_patches} patches and {n_tokens} image tokens, but "
+            f"pixel_values has {n_rows} rows and the prompt {n_placeholders} placeholders"
         )
     return grids
 
@@ -127,20 +185,17 @@ def check_targets(model: nn.Module, targets: Sequence[Target], length: int) -> N
     """Refuse targets that are not in a sequence of ``length`` tokens or that the model has no logit for.
 
     Raises:
-        ValueError: no target, one that was not located or is of another kind than ``logit``, or positions or
-            tokens out of range.
+        ValueError: no target, one that was not located, or positions or tokens out of range.
     """
     if not targets:
         raise ValueError("no targets: name at least one")
     n_tokens = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
     for target in targets:
-        if target.kind != "logit":
-            raise ValueError(f"target {target.name!r} is of kind {target.kind!r}; only 'logit' can be differentiated")
         if not target.located:
             raise ValueError(f"target {target.name!r} was not located in the answer; leave it out and report it")
         outside = [position for position in target.positions if not 0 < position < length]
         if outside:
             raise ValueError(f"target {target.name!r} asks for positions {outside} of a sequence of {length} tokens")
-        unknown = [token_id for token_id in target.token_ids if not 0 <= token_id < n_tokens]
+        unknown = [token_id for token_id in (*target.token_ids, *target.contrast_ids) if not 0 <= token_id < n_tokens]
         if unknown:
             raise ValueError(f"target {target.name!r} asks for tokens {unknown}; the model has {n_tokens}")

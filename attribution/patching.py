@@ -18,7 +18,13 @@ from weakref import WeakKeyDictionary
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from xai.attribution.families import Family, UnsupportedModelError, family_of, refuse_unusable_weights
+from xai.attribution.families import (
+    Family,
+    UnsupportedModelError,
+    family_of,
+    refuse_unusable_configuration,
+    refuse_unusable_weights,
+)
 from xai.attribution.rules import ATTENTION_WRAPPERS, FORWARDS, LINEAR_TYPES, LrpMethod, RuleKind, kind_by_structure
 
 ATTENTION_NAMES: Mapping[LrpMethod, str] = {"attnlrp": "xai_attnlrp", "cplrp": "xai_cplrp"}
@@ -78,24 +84,32 @@ def audit_model(model: nn.Module, family: Family | None = None) -> Audit:
     """
     family = family or family_of(model)
     refuse_unusable_weights(model)
-    rules: dict[str, RuleKind] = {}
-    problems: list[str] = []
-    for name, module in model.named_modules():
-        given, needed = family.kind_of(module), kind_by_structure(module)
-        passes = type(module) in LINEAR_TYPES or type(module).__name__ in family.passive
-        if needed is not None and given is not needed:
-            problems.append(f"{name} ({type(module).__name__}, needs a rule for {needed})")
-        elif given is None and not passes:
-            problems.append(f"{name} ({type(module).__name__})")
-        elif given is not None:
-            rules[name] = given
+    refuse_unusable_configuration(model, family)
+    rules, problems = match_rules(model, family)
     if problems:
+        named = [f"{name} ({problem})" for name, problem in problems.items()]
         raise UnsupportedModelError(
-            f"{len(problems)} module(s) of this {family.name} model have no relevance rule: "
-            f"{', '.join(problems[:8])}{', …' if len(problems) > 8 else ''}; "
+            f"{len(named)} module(s) of this {family.name} model have no relevance rule: "
+            f"{', '.join(named[:8])}{', …' if len(named) > 8 else ''}; "
             "merge adapters into the weights, or add the class to the family's entry in attribution/families.py"
         )
     return Audit(family=family.name, rules=rules)
+
+
+def match_rules(model: nn.Module, family: Family) -> tuple[dict[str, RuleKind], dict[str, str]]:
+    """Path → rule of the modules that get one, and path → class and what it needs of those that are not covered."""
+    rules: dict[str, RuleKind] = {}
+    problems: dict[str, str] = {}
+    for name, module in model.named_modules():
+        given, needed = family.kind_of(module), kind_by_structure(module)
+        if needed is not None and given is not needed:
+            problems[name] = f"{type(module).__name__}, needs a rule for {needed}"
+        elif given is not None:
+            in_experts = rules.get(name.rpartition(".")[0]) is RuleKind.EXPERTS
+            rules[name] = RuleKind.EXPERT_GATE if in_experts and given is RuleKind.ACTIVATION else given
+        elif type(module) not in LINEAR_TYPES and type(module).__name__ not in family.passive:
+            problems[name] = type(module).__name__
+    return rules, problems
 
 
 @contextmanager

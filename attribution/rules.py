@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 LrpMethod = Literal["attnlrp", "cplrp"]
-Forward = Callable[..., Tensor]
+Forward = Callable[..., Any]
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 
 
@@ -39,10 +39,14 @@ class RuleKind(StrEnum):
     """The kinds of module that need a rule; the value is what reports print."""
 
     RMS_NORM = "RMSNorm"
+    RMS_NORM_ONE_PLUS = "RMSNorm (1 + weight)"
     LAYER_NORM = "LayerNorm"
     ACTIVATION = "activation"
     GATED_MLP = "gated MLP"
     ATTENTION = "attention"
+    EXPERTS = "experts"
+    EXPERT_GATE = "expert gate"
+    ROUTER = "router"
 
 
 def load_lxt_rules() -> ModuleType:
@@ -75,10 +79,17 @@ def rms_norm(module: nn.Module, hidden: Tensor) -> Tensor:
     linear, so relevance passes unchanged in total. Double precision stays double here, where transformers
     rounds to single; in all others the values are those of transformers to the last bit.
     """
-    computed = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    scale = torch.rsqrt(computed.pow(2).mean(-1, keepdim=True) + cast(float, module.variance_epsilon))
-    normalised: Tensor = computed * _lxt.stop_gradient(scale)
-    return cast(Tensor, module.weight) * normalised.to(hidden.dtype)
+    return cast(Tensor, module.weight) * _root_mean_square_normalised(hidden, module.variance_epsilon).to(hidden.dtype)
+
+
+def rms_norm_one_plus(module: nn.Module, hidden: Tensor) -> Tensor:
+    """Gemma's RMSNorm, whose gain is ``1 + weight``, under the rule of :func:`rms_norm`.
+
+    The gain is applied before rounding to the dtype of ``hidden``, and not after it.
+    """
+    normalised = _root_mean_square_normalised(hidden, module.eps)
+    gain = 1.0 + cast(Tensor, module.weight).to(normalised.dtype)
+    return (normalised * gain).to(hidden.dtype)
 
 
 def layer_norm(module: nn.LayerNorm, hidden: Tensor) -> Tensor:
@@ -125,6 +136,41 @@ def gated_mlp_cplrp(module: nn.Module, hidden: Tensor) -> Tensor:
     return output
 
 
+def experts_attnlrp(module: nn.Module, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Fused experts, gated MLPs whose product gives half to each factor, ``(n_tokens, hidden) -> (n_tokens, hidden)``.
+
+    The uniform rule for products (AttnLRP, equation 7). Gate and up projection share one weight, and every
+    path through an expert crosses its product exactly once, so halving the gradient at the input halves it
+    at the product, whichever implementation of the experts runs. ``act_fn`` carries its own rule; the
+    routing ``weights``, ``(n_tokens, top_k)``, are constants as in :func:`router`.
+    """
+    output: Tensor = type(module).forward(module, _lxt.divide_gradient(hidden, 2), index, _lxt.stop_gradient(weights))
+    return output
+
+
+def experts_cplrp(module: nn.Module, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Fused experts with constant gates, see :func:`expert_gate_cplrp`; all goes through the up projection."""
+    output: Tensor = type(module).forward(module, hidden, index, _lxt.stop_gradient(weights))
+    return output
+
+
+def expert_gate_cplrp(module: nn.Module, hidden: Tensor) -> Tensor:
+    """The activation inside fused experts as a constant: gate and up projection are one product there."""
+    gate: Tensor = _lxt.stop_gradient(type(module).forward(module, hidden))
+    return gate
+
+
+def router(module: nn.Module, hidden: Tensor) -> tuple[Tensor, ...]:
+    """A router whose choice and weights are constants: its gradient is stopped, in both methods.
+
+    Which experts run is no differentiable function of the input, and the weights of those that do are a
+    softmax over them, which no rule of either paper covers. What is left, a sum of experts times constants,
+    is linear in the experts, so relevance is conserved; that the router read the token is not shown.
+    """
+    outputs: tuple[Tensor, ...] = type(module).forward(module, _lxt.stop_gradient(hidden))
+    return outputs
+
+
 def attention_attnlrp(attend: AttentionFunction) -> AttentionFunction:
     """Wrap an attention function of transformers so that its backward follows AttnLRP.
 
@@ -153,6 +199,14 @@ def attention_cplrp(attend: AttentionFunction) -> AttentionFunction:
     return attention_with_cplrp
 
 
+def _root_mean_square_normalised(hidden: Tensor, eps: Any) -> Tensor:
+    """``hidden`` over its root mean square, a constant, in float32 at least, ``(..., hidden) -> (..., hidden)``."""
+    computed = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+    scale = torch.rsqrt(computed.pow(2).mean(-1, keepdim=True) + eps)
+    normalised: Tensor = computed * _lxt.stop_gradient(scale)
+    return normalised
+
+
 class _LayerNormDetachedStd(torch.autograd.Function):
     """LayerNorm whose backward takes the standard deviation as a constant."""
 
@@ -174,22 +228,32 @@ class _LayerNormDetachedStd(torch.autograd.Function):
         return centred.to(gradients[0].dtype), None, None, None, None
 
 
+_SHARED_FORWARDS: Mapping[RuleKind, Forward] = MappingProxyType(
+    {
+        RuleKind.RMS_NORM: rms_norm,
+        RuleKind.RMS_NORM_ONE_PLUS: rms_norm_one_plus,
+        RuleKind.LAYER_NORM: layer_norm,
+        RuleKind.ACTIVATION: activation,
+        RuleKind.ROUTER: router,
+    }
+)
+
 FORWARDS: Mapping[LrpMethod, Mapping[RuleKind, Forward]] = MappingProxyType(
     {
         "attnlrp": MappingProxyType(
             {
-                RuleKind.RMS_NORM: rms_norm,
-                RuleKind.LAYER_NORM: layer_norm,
-                RuleKind.ACTIVATION: activation,
+                **_SHARED_FORWARDS,
                 RuleKind.GATED_MLP: gated_mlp_attnlrp,
+                RuleKind.EXPERTS: experts_attnlrp,
+                RuleKind.EXPERT_GATE: activation,
             }
         ),
         "cplrp": MappingProxyType(
             {
-                RuleKind.RMS_NORM: rms_norm,
-                RuleKind.LAYER_NORM: layer_norm,
-                RuleKind.ACTIVATION: activation,
+                **_SHARED_FORWARDS,
                 RuleKind.GATED_MLP: gated_mlp_cplrp,
+                RuleKind.EXPERTS: experts_cplrp,
+                RuleKind.EXPERT_GATE: expert_gate_cplrp,
             }
         ),
     }
@@ -200,24 +264,40 @@ ATTENTION_WRAPPERS: Mapping[LrpMethod, Callable[[AttentionFunction], AttentionFu
     {"attnlrp": attention_attnlrp, "cplrp": attention_cplrp}
 )
 
-# Linear maps and look-ups: gradient × input is relevance there without a rule. Exact types only, since a
-# subclass may compute something else.
+# Linear maps, look-ups and containers: gradient × input is relevance there without a rule. Exact types only,
+# since a subclass may compute something else.
 LINEAR_TYPES: frozenset[type[nn.Module]] = frozenset(
-    {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, nn.Identity, nn.Dropout, nn.ModuleList}
+    {
+        nn.Linear,
+        nn.Conv1d,
+        nn.Conv2d,
+        nn.Conv3d,
+        nn.AvgPool2d,
+        nn.Embedding,
+        nn.Identity,
+        nn.Dropout,
+        nn.ModuleList,
+        nn.Sequential,
+    }
 )
 
 
 def kind_by_structure(module: nn.Module) -> RuleKind | None:
     """Which rule a module looks to need, judged by what it is made of and not by any family's table."""
-    children = dict(module.named_children())
-    if {"gate_proj", "up_proj", "down_proj"} <= children.keys():
+    children = dict(module.named_children()).keys()
+    parameters = dict(module.named_parameters(recurse=False)).keys()
+    if {"gate_proj", "up_proj", "down_proj"} <= children:
         return RuleKind.GATED_MLP
-    if "qkv" in children or {"q_proj", "k_proj", "v_proj"} <= children.keys():
+    if {"gate_up_proj", "down_proj"} <= parameters:
+        return RuleKind.EXPERTS
+    if "weight" in parameters and hasattr(module, "top_k"):
+        return RuleKind.ROUTER
+    if "qkv" in children or {"q_proj", "k_proj", "v_proj"} <= children or isinstance(module, nn.MultiheadAttention):
         return RuleKind.ATTENTION
     if isinstance(module, nn.LayerNorm):
         return RuleKind.LAYER_NORM
     if not children and type(module).__name__.endswith("RMSNorm"):
-        return RuleKind.RMS_NORM
+        return RuleKind.RMS_NORM if hasattr(module, "variance_epsilon") else RuleKind.RMS_NORM_ONE_PLUS
     if type(module).__module__ in {"torch.nn.modules.activation", "transformers.activations"}:
         return RuleKind.ACTIVATION
     return None

@@ -154,7 +154,7 @@ def test_a_subclass_of_linear_is_not_taken_for_linear(build_model: Any) -> None:
         audit_model(model)
 
 
-@pytest.mark.parametrize("kind", RuleKind)
+@pytest.mark.parametrize("kind", QWEN3_VL.rules)
 def test_a_rule_table_emptied_for_one_kind_refuses(
     context: Any, kind: RuleKind, build_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,11 +187,22 @@ def test_a_model_without_language_head_is_refused(build_model: Any) -> None:
         family_of(build_model().model)
 
 
-def test_quantised_weights_are_refused(context: Any, build_model: Any) -> None:
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.uint8, torch.float8_e4m3fn], ids=["8 bits", "4 bits packed", "fp8"]
+)
+def test_quantised_weights_are_refused(context: Any, dtype: torch.dtype, build_model: Any) -> None:
     model = build_model()
-    weight = torch.zeros(32, 32, dtype=torch.int8)
+    weight = torch.zeros(32, 32, dtype=dtype)
     model.model.language_model.layers[0].self_attn.o_proj.weight = nn.Parameter(weight, requires_grad=False)
-    with pytest.raises(UnsupportedModelError, match=r"o_proj\.weight \(torch\.int8\) is quantised"), context(model):
+    message = rf"o_proj\.weight \({dtype}\) is quantised: load the model in bfloat16"
+    with pytest.raises(UnsupportedModelError, match=message), context(model):
+        pytest.fail("entered")
+
+
+def test_a_quantised_configuration_is_refused_whatever_the_weights_look_like(context: Any, build_model: Any) -> None:
+    model = build_model()
+    model.config.quantization_config = {"load_in_4bit": True}
+    with pytest.raises(UnsupportedModelError, match="without a quantization_config"), context(model):
         pytest.fail("entered")
 
 

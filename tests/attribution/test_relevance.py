@@ -18,6 +18,7 @@ from xai.attribution.patching import AlreadyPatchedError, attnlrp
 from xai.attribution.relevance import (
     MissingGradientError,
     Relevance,
+    layer_relevance,
     patches_to_grid,
     reading_order,
     relevance,
@@ -25,7 +26,7 @@ from xai.attribution.relevance import (
 )
 from xai.attribution.targets import Target
 
-METHODS: list[Any] = ["attnlrp", "cplrp", "gradient_x_input"]
+METHODS: list[Any] = ["attnlrp", "cplrp", "gradient_x_input", "gradient"]
 SEEDS = [0, 1, 2, 3]
 
 
@@ -59,6 +60,76 @@ def test_without_deepstack_cplrp_does_not_add_up(
     assert result.image is not None
     assert result.image.shape == (3, 24)
     assert abs(result.text.sum() + result.image[0].sum() - result.value) > 0.01 * abs(result.value)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("image", [True, False], ids=["image+text", "text"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-6)])
+def test_the_relevance_that_passes_every_layer_under_cplrp_is_the_targets_value(
+    seed: int,
+    image: bool,
+    dtype: torch.dtype,
+    tolerance: float,
+    build_model: Any,
+    build_inputs: Any,
+    answer_target: Any,
+) -> None:
+    model, inputs = build_model(seed, dtype, biases=False), build_inputs(seed, image)
+    target = answer_target(inputs)
+    (result,) = relevance(model, inputs, [target], method="cplrp")
+    layers = layer_relevance(model, inputs, target, method="cplrp")
+    assert layers.shape == (4, len(result.text))
+    assert layers.sum(axis=1) == pytest.approx([result.value] * 4, rel=tolerance)
+    np.testing.assert_allclose(layers[0], result.tokens, rtol=1e-5, atol=1e-6)
+    # Past the last layer nothing moves between positions any more.
+    assert np.flatnonzero(layers[-1]).tolist() == [position - 1 for position in target.positions]
+
+
+def test_gradients_of_layers_are_not_added_up(build_model: Any, build_inputs: Any, answer_target: Any) -> None:
+    inputs = build_inputs()
+    with pytest.raises(ValueError, match="no common sum"):
+        layer_relevance(build_model(), inputs, answer_target(inputs), method="gradient")
+
+
+def test_layers_leave_the_model_as_it_was(
+    build_model: Any, build_inputs: Any, answer_target: Any, state_of: Any
+) -> None:
+    model, inputs = build_model(), build_inputs()
+    before = state_of(model, inputs)
+    layer_relevance(model, inputs, answer_target(inputs), method="attnlrp")
+    with raising(model.model.language_model.layers[1], "forward"):
+        layer_relevance(model, inputs, answer_target(inputs), method="attnlrp")
+    assert state_of(model, inputs) == before
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "cplrp", "gradient_x_input", "gradient"])
+@pytest.mark.parametrize("kind", ["log_probability", "contrastive"])
+def test_other_kinds_of_target_are_what_torch_makes_of_the_models_logits(
+    method: Any, kind: Any, build_model: Any, build_inputs: Any
+) -> None:
+    model, inputs = build_model(dtype=torch.float64), build_inputs()
+    positions, tokens = ((38, 40), (5, 6)) if kind == "log_probability" else ((38,), (5,))
+    extra = ((9,), ("b",)) if kind == "contrastive" else ((), ())
+    target = Target("label", positions, tokens, kind, *extra)
+    (result,) = relevance(model, inputs, [target], method=method)
+    logits = model(**inputs).logits[0].detach()
+    if kind == "contrastive":
+        expected = float(logits[37, 5] - logits[37, 9])
+    else:
+        expected = float(torch.log(logits[37].softmax(-1)[5] * logits[39].softmax(-1)[6]))
+    assert result.value == pytest.approx(expected, rel=1e-5)
+    assert target_values(model, inputs, [target]) == pytest.approx([expected], rel=1e-5)
+
+
+def test_the_relevance_of_a_lead_is_that_of_one_logit_less_that_of_the_other(
+    build_model: Any, build_inputs: Any
+) -> None:
+    model, inputs = build_model(dtype=torch.float64, biases=False), build_inputs()
+    lead = Target("a", (38,), (5,), "contrastive", (9,), ("b",))
+    own, other = Target("a", (38,), (5,)), Target("b", (38,), (9,))
+    of_lead, of_own, of_other = relevance(model, inputs, [lead, own, other], method="cplrp")
+    np.testing.assert_allclose(of_lead.tokens, of_own.tokens - of_other.tokens, rtol=1e-5, atol=1e-7)
+    assert of_lead.total == pytest.approx(of_lead.value, rel=1e-5)
 
 
 def test_attnlrp_reports_what_it_loses_and_never_rescales(
@@ -312,8 +383,10 @@ def test_non_finite_values_are_counted_and_kept(build_model: Any, build_inputs: 
 
 def test_a_patched_model_is_refused(build_model: Any, build_inputs: Any, answer_target: Any) -> None:
     model, inputs = build_model(), build_inputs()
-    with attnlrp(model), pytest.raises(AlreadyPatchedError):
-        relevance(model, inputs, [answer_target(inputs)], method="attnlrp")
+    with attnlrp(model):
+        for method in METHODS:
+            with pytest.raises(AlreadyPatchedError):
+                relevance(model, inputs, [answer_target(inputs)], method=method)
 
 
 def test_weights_made_in_inference_mode_are_refused(build_model: Any, build_inputs: Any, answer_target: Any) -> None:
@@ -348,7 +421,7 @@ def test_inputs_out_of_step_are_refused_with_one_readable_error(
     [
         ([], "no targets"),
         ([Target("a", (), ())], "'a' was not located"),
-        ([Target("a", (5,), (1,), kind="log-probability")], "only 'logit'"),
+        ([Target("a", (40,), (1,), "contrastive", (64,), ("b",))], r"asks for tokens \[64\]"),
         ([Target("a", (9,), (1,))], "before the end of the picture"),
     ],
 )

@@ -9,12 +9,16 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, Qwen3VLMoeTextConfig
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRMSNorm
+from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import Qwen3VLMoeTextExperts, Qwen3VLMoeTextTopKRouter
 
 from xai.attribution import rules
 from xai.attribution.rules import RuleKind, kind_by_structure
@@ -57,6 +61,30 @@ def test_rms_norm_is_a_diagonal_map_with_a_constant_normaliser(seed: int, shape:
         matrix = torch.diag(module.weight.data * scale)
         torch.testing.assert_close(y, matrix @ x, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(r_in, z_rule(matrix, x, r_out / y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gemmas_rms_norm_is_a_diagonal_map_with_one_more_than_its_weight(seed: int, shape: tuple[int, ...]) -> None:
+    module = Gemma3RMSNorm(shape[-1]).double()
+    module.weight.data = randn(seed + 1, shape[-1])
+    inputs = randn(seed, *shape)
+    output, entering, leaving = propagate(lambda x: rules.rms_norm_one_plus(module, x), inputs, seed)
+    for x, y, r_out, r_in in zip(*(t.reshape(-1, shape[-1]) for t in (inputs, output, entering, leaving)), strict=True):
+        matrix = torch.diag((1 + module.weight.data) / ((x @ x) / len(x) + module.eps).sqrt())
+        torch.testing.assert_close(y, matrix @ x, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(r_in, z_rule(matrix, x, r_out / y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("norm", "rule"), [(Qwen3VLTextRMSNorm, rules.rms_norm), (Gemma3RMSNorm, rules.rms_norm_one_plus)]
+)
+def test_norms_keep_their_values_to_the_bit(norm: Any, rule: Any, dtype: torch.dtype) -> None:
+    module = norm(6).to(dtype)
+    module.weight.data = randn(1, 6).to(dtype)
+    hidden = randn(0, 20, 6).to(dtype)
+    assert torch.equal(rule(module, hidden), module(hidden))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -132,6 +160,65 @@ def test_gated_mlp_splits_its_product_as_the_method_says(seed: int, bias: bool, 
     torch.testing.assert_close(leaving, expected.detach(), rtol=1e-6, atol=1e-8)
 
 
+def build_experts(seed: int, method: str, implementation: str) -> Any:
+    """Three gated experts whose activation carries the method's rule, as in a patched model."""
+    config = Qwen3VLMoeTextConfig(hidden_size=5, moe_intermediate_size=7, num_experts=3, num_experts_per_tok=2)
+    config._experts_implementation = implementation
+    module: Any = Qwen3VLMoeTextExperts(config).double()
+    module.gate_up_proj.data, module.down_proj.data = randn(seed + 1, 3, 14, 5), randn(seed + 2, 3, 5, 7)
+    gate_rule = rules.FORWARDS[method][RuleKind.EXPERT_GATE]  # type: ignore[index]
+    module.act_fn.forward = partial(gate_rule, module.act_fn)
+    return module
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm"])
+@pytest.mark.parametrize("method", ["attnlrp", "cplrp"])
+def test_experts_split_their_product_as_the_method_says_and_routing_is_constant(
+    seed: int, implementation: str, method: str
+) -> None:
+    module = build_experts(seed, method, implementation)
+    inputs = randn(seed, 4, 5)
+    index = torch.tensor([[0, 1], [2, 0], [1, 2], [2, 1]])
+    routing = randn(seed + 3, 4, 2).abs().requires_grad_()
+    forward = rules.FORWARDS[method][RuleKind.EXPERTS]  # type: ignore[index]
+    output, entering, leaving = propagate(lambda x: forward(module, x, index, routing), inputs, seed)
+    through_gate, through_up = (0.5, 0.5) if method == "attnlrp" else (0.0, 1.0)
+    for token, x in enumerate(inputs):
+        expected_output, expected = torch.zeros(5).double(), torch.zeros(5).double()
+        for slot, expert in enumerate(index[token].tolist()):
+            gate_weight, up_weight = module.gate_up_proj[expert].detach().chunk(2)
+            gate_in, up = gate_weight @ x, up_weight @ x
+            product = nn.functional.silu(gate_in) * up
+            weight = float(routing[token, slot]) * module.down_proj[expert].detach()
+            expected_output = expected_output + weight @ product
+            r_product = z_rule(weight, product, entering[token] / output[token])
+            expected = expected + z_rule(gate_weight, x, through_gate * r_product / gate_in)
+            expected = expected + z_rule(up_weight, x, through_up * r_product / up)
+        torch.testing.assert_close(output[token], expected_output, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(leaving[token], expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "cplrp"])
+def test_routing_weights_get_no_gradient_from_the_experts(method: str) -> None:
+    module = build_experts(0, method, "eager")
+    inputs, routing = randn(0, 1, 5).requires_grad_(), torch.rand(1, 2).double().requires_grad_()
+    output = rules.FORWARDS[method][RuleKind.EXPERTS](module, inputs, torch.tensor([[0, 1]]), routing)  # type: ignore[index]
+    gradients = torch.autograd.grad(output.sum(), (inputs, routing), allow_unused=True)
+    assert gradients[0].any()
+    assert gradients[1] is None
+
+
+def test_a_router_decides_as_ever_and_hands_nothing_back() -> None:
+    config = Qwen3VLMoeTextConfig(hidden_size=5, num_experts=3, num_experts_per_tok=2)
+    module = Qwen3VLMoeTextTopKRouter(config).requires_grad_(False)
+    module.weight.data = randn(0, 3, 5).float()
+    hidden = randn(1, 4, 5).float().requires_grad_()
+    for found, expected in zip(rules.router(module, hidden), module(hidden), strict=True):
+        assert torch.equal(found, expected)
+        assert not found.requires_grad
+
+
 def slow_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -199,6 +286,10 @@ def test_structure_alone_tells_the_kinds_apart() -> None:
     assert kind_by_structure(attention) is RuleKind.ATTENTION
     assert kind_by_structure(nn.LayerNorm(2)) is RuleKind.LAYER_NORM
     assert kind_by_structure(Qwen3VLTextRMSNorm(2)) is RuleKind.RMS_NORM
+    assert kind_by_structure(Gemma3RMSNorm(2)) is RuleKind.RMS_NORM_ONE_PLUS
+    assert kind_by_structure(nn.MultiheadAttention(2, 1)) is RuleKind.ATTENTION
+    assert kind_by_structure(build_experts(0, "cplrp", "eager")) is RuleKind.EXPERTS
+    assert kind_by_structure(Qwen3VLMoeTextTopKRouter(Qwen3VLMoeTextConfig(hidden_size=2))) is RuleKind.ROUTER
     assert kind_by_structure(nn.GELU()) is RuleKind.ACTIVATION
     assert kind_by_structure(nn.Linear(2, 2)) is None
 

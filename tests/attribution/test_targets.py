@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from xai.attribution.targets import Target, all_labels, label_targets, token_offsets
+from xai.attribution.targets import (
+    Target,
+    all_labels,
+    contrastive_target,
+    encode_answer,
+    label_targets,
+    resolve,
+    span_target,
+    target_score,
+    token_offsets,
+    token_target,
+)
 from xai.schema import LabelSpan
 
 LABELS = [
@@ -167,9 +179,140 @@ def test_all_labels_refuses_what_cannot_be_added() -> None:
     with pytest.raises(ValueError, match="different tokens at position 7"):
         all_labels([Target("b", (7,), (1,)), Target("a", (7,), (3,))])
     with pytest.raises(ValueError, match="different kinds"):
-        all_labels([Target("b", (7,), (1,)), Target("a", (8,), (3,), kind="log-probability")])
+        all_labels([Target("b", (7,), (1,)), Target("a", (8,), (3,), kind="log_probability")])
 
 
 def test_a_target_needs_one_token_a_position() -> None:
     with pytest.raises(ValueError, match="2 positions and 1 token ids"):
         Target("a", (1, 2), (3,))
+
+
+def test_kinds_that_do_not_exist_and_contrasts_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="there are logit, log_probability, contrastive"):
+        Target("a", (1,), (3,), kind="probability")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs 1 contrast ids and labels, got 0 and 0"):
+        Target("a", (1,), (3,), kind="contrastive")
+    with pytest.raises(ValueError, match="needs 0 contrast ids"):
+        Target("a", (1,), (3,), contrast_ids=(2,), contrast=("b",))
+    with pytest.raises(ValueError, match="contrastive targets have no sum"):
+        all_labels([Target("a", (1,), (3,), "contrastive", (2,), ("b",))])
+
+
+@pytest.mark.parametrize("kind", ["logit", "log_probability"])
+def test_all_labels_keep_the_kind_of_each(tokenizer: Any, kind: Any) -> None:
+    text, spans = answer("Man", "так")
+    targets = label_targets(tokenizer, tokenizer.encode(text), text, spans, prompt_length=3, kind=kind)
+    assert {target.kind for target in [*targets, all_labels(targets)]} == {kind}
+
+
+def test_scores_are_those_of_the_definition() -> None:
+    logits = torch.tensor([[1.0, 2.0, 4.0], [0.5, 0.0, -1.0]])
+    positions = [5, 8]
+    assert float(target_score(Target("a", (5, 8), (2, 0)), logits, positions)) == 4.5
+    expected = torch.log_softmax(logits[0], 0)[2] + torch.log_softmax(logits[1], 0)[0]
+    found = target_score(Target("a", (5, 8), (2, 0), "log_probability"), logits, positions)
+    assert float(found) == pytest.approx(float(expected))
+    several = Target("a", (5, 5, 8), (2, 2, 0), "contrastive", (0, 1, 2), ("b", "c", "d"))
+    assert float(target_score(several, logits, positions)) == 1.5  # leads of 3, 2 and 1.5
+    assert resolve(several, logits, positions) == Target("a", (8,), (0,), "contrastive", (2,), ("d",))
+    batch = torch.stack([logits, -logits])
+    assert target_score(several, batch, positions).tolist() == [1.5, -3.0]
+
+
+def test_half_precision_logits_are_scored_in_single_precision() -> None:
+    logits = torch.tensor([[1024.0, 1.0]], dtype=torch.bfloat16)
+    found = target_score(Target("a", (1, 1), (0, 1)), logits, [1])
+    assert (found.dtype, float(found)) == (torch.float32, 1025.0)
+
+
+def test_a_span_of_the_answer_is_what_covers_its_characters(tokenizer: Any) -> None:
+    text = '{"labels": ["Man"], "words": ["🔥", "ґави"]}'
+    ids = tokenizer.encode(text)
+    for wanted in ("Man", "🔥", "ґави", 'words": ['):
+        start = text.index(wanted)
+        target = span_target(tokenizer, ids, start, start + len(wanted), prompt_length=7, kind="log_probability")
+        offsets = tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
+        expected = [i for i, (low, high) in enumerate(offsets) if low < start + len(wanted) and high > start]
+        assert target.positions == tuple(7 + index for index in expected)
+        assert target.token_ids == tuple(ids[index] for index in expected)
+        assert (target.name, target.kind) == (wanted, "log_probability")
+    assert span_target(tokenizer, ids, 0, 1, prompt_length=0, name="brace").name == "brace"
+
+
+@pytest.mark.parametrize(("start", "end"), [(2, 2), (3, 2), (-1, 2), (0, 4)])
+def test_a_span_outside_the_answer_is_refused(tokenizer: Any, start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="an answer of 3 characters"):
+        span_target(tokenizer, tokenizer.encode("Man"), start, end, prompt_length=0)
+
+
+def test_one_generated_token_is_a_target_in_an_answer_of_one_token_too(tokenizer: Any) -> None:
+    (end,) = tokenizer.convert_tokens_to_ids(["<|im_end|>"])
+    assert token_target(tokenizer, [end], 0, prompt_length=4) == Target("<|im_end|>", (4,), (end,))
+    ids = [*tokenizer.convert_tokens_to_ids(["a", "b"]), end]
+    assert token_target(tokenizer, ids, 0, prompt_length=4).name == "a"
+    with pytest.raises(ValueError, match="no token 3 in an answer of 3 tokens"):
+        token_target(tokenizer, ids, 3, prompt_length=4)
+
+
+def contrast(tokenizer: Any, label: str, others: list[str], prompt_length: int = 10) -> tuple[Target, list[int]]:
+    text, spans = answer("так", label)
+    ids = encode_answer(tokenizer, text)
+    return contrastive_target(tokenizer, ids, text, spans[1], others, prompt_length=prompt_length), ids
+
+
+PAIRS = [
+    ("Glittering generalities (Virtue)", "Misrepresentation of Someone's Position (Straw Man)"),
+    ("(Man)", "Doubt"),
+    ("Man", "Mango"),
+    ("Навішування ярликів", "Навішування"),
+    ("🔥", "🔥🔥"),
+    ("🔥", "🔦"),
+]
+
+
+@pytest.mark.parametrize(("label", "other"), [*PAIRS, *((b, a) for a, b in PAIRS)])
+def test_labels_part_at_the_first_token_in_which_the_two_answers_differ(tokenizer: Any, label: str, other: str) -> None:
+    found, ids = contrast(tokenizer, label, [other])
+    other_ids = tokenizer.encode(answer("так", other)[0])
+    parting = next(index for index, pair in enumerate(zip(ids, other_ids, strict=False)) if pair[0] != pair[1])
+    assert found == Target(label, (10 + parting,), (ids[parting],), "contrastive", (other_ids[parting],), (other,))
+
+
+@pytest.mark.parametrize(("label", "other"), PAIRS)
+def test_a_pair_and_its_reverse_share_all_that_precedes_and_swap_their_tokens(
+    tokenizer: Any, label: str, other: str
+) -> None:
+    (forth, ids), (back, other_ids) = contrast(tokenizer, label, [other]), contrast(tokenizer, other, [label])
+    place = forth.positions[0] - 10
+    assert ids[:place] == other_ids[:place]
+    assert back.positions == forth.positions
+    assert (back.token_ids, back.contrast_ids) == (forth.contrast_ids, forth.token_ids)
+
+
+def test_several_others_may_part_at_different_tokens(tokenizer: Any) -> None:
+    others = ["Навішування", "Doubt"]
+    found, _ = contrast(tokenizer, "Навішування ярликів", others)
+    singles = [contrast(tokenizer, "Навішування ярликів", [other])[0] for other in others]
+    assert found.positions == tuple(single.positions[0] for single in singles)
+    assert found.positions[0] > found.positions[1]
+    assert found.contrast == tuple(others)
+
+
+def test_ids_that_the_tokenizer_would_not_write_are_kept_up_to_the_label(tokenizer: Any) -> None:
+    letters = tokenizer.convert_tokens_to_ids(list("Man"))
+    text, spans = answer("Man")
+    start = spans[0].start
+    ids = [*tokenizer.encode(text[:start]), *letters, *tokenizer.encode(text[start + 3 :])]
+    assert ids != tokenizer.encode(text)
+    found = contrastive_target(tokenizer, ids, text, spans[0], ["Doubt"], prompt_length=0)
+    first = len(tokenizer.encode(text[:start]))
+    assert found.positions == (first,)
+    assert found.token_ids == (letters[0],)
+    assert found.contrast_ids == (tokenizer.encode('Doubt"]}')[0],)
+
+
+def test_a_label_is_not_contrasted_with_itself_or_with_nothing(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="their tokens do not differ"):
+        contrast(tokenizer, "Man", ["Man"])
+    with pytest.raises(ValueError, match="needs another label"):
+        contrast(tokenizer, "Man", [])
