@@ -36,13 +36,18 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
-check: $(INSTALLED)
+# Type checker and documentation read the installed package, since its folders are mapped.
+.PHONY: typed
+typed: $(INSTALLED)
+	@rm -rf build
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(TYPED) .
+
+check: typed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@rm -rf $(TYPED) && $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(TYPED) .
 	@MYPYPATH=$(TYPED) $(BIN)/mypy --strict -p xai
 
-docs: $(INSTALLED)
+docs: typed
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "documentation in site/index.html"
 

@@ -23,7 +23,7 @@ from xai.attribution.heatmap import (
     Piece,
     blank_picture,
     caption_pieces,
-    display_limit,
+    content_limit,
     opened_picture,
     overlay,
     relevance_rgb,
@@ -68,7 +68,7 @@ class _FigureBuilder:
         self.figure = Figure(figsize=(self.WIDTH, 1), dpi=120, facecolor="white")
         self.renderer: RendererAgg = FigureCanvasAgg(self.figure).get_renderer()  # type: ignore[no-untyped-call]
         self.picture, self.reason = opened_picture(e, _PIXELS)
-        self.pieces, self.text_limit = caption_pieces(e)
+        self.pieces, self.limit = caption_pieces(e), content_limit(e)
         self.inner = self.WIDTH - 2 * self.MARGIN
         self.grid = e.image
         if self.picture is None and self.grid is not None:
@@ -144,10 +144,9 @@ class _FigureBuilder:
             self._panel(left, top, width, height, self.picture, title)
             left += width + 0.2
         if self.grid is not None and self.under is not None:
-            limit = display_limit(self.grid)
-            heat = overlay(self.under, self.grid, limit=limit)
+            heat = overlay(self.under, self.grid, limit=self.limit)
             self._panel(left, top, width, height, heat, "Relevance of the picture")
-            self._colour_bar(left + width + 0.12, top - height, height, limit)
+            self._colour_bar(left + width + 0.12, top - height, height)
 
     def _axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
         tall = self.figure.get_figheight()
@@ -159,11 +158,11 @@ class _FigureBuilder:
         axes.set_axis_off()
         self._text(left, top + 0.14, title, 9.5, _QUIET)
 
-    def _colour_bar(self, left: float, bottom: float, height: float, limit: float) -> None:
+    def _colour_bar(self, left: float, bottom: float, height: float) -> None:
         axes = self._axes(left, bottom, 0.13, height)
         axes.imshow(relevance_rgb(np.linspace(1, -1, 256)[:, None], 1.0), aspect="auto", extent=(0, 1, -1, 1))
         axes.set_xticks([])
-        axes.set_yticks([-1, 0, 1], labels=[f"−{limit:.2g}\nagainst", "0", f"for\n+{limit:.2g}"])
+        axes.set_yticks([-1, 0, 1], labels=[f"−{self.limit:.2g}\nagainst", "0", f"for\n+{self.limit:.2g}"])
         axes.tick_params(
             labelsize=8, labelcolor=_QUIET, length=2, labelleft=False, labelright=True, left=False, right=True
         )
@@ -213,7 +212,7 @@ class _FigureBuilder:
     def _draw_caption(self, lines: Sequence[Sequence[tuple[float, float, Piece]]], top: float) -> None:
         title = "Caption, by relevance of its words" if self.e.word_table.word else "Caption (not shown to the model)"
         if self.e.word_table.word:
-            title += f"  (blue: against, −{self.text_limit:.2g};  white: 0;  red: for, +{self.text_limit:.2g})"
+            title += f"  (blue: against, −{self.limit:.2g};  white: 0;  red: for, +{self.limit:.2g})"
         self._text(self.MARGIN, top, title if lines else "No caption", 9.5, _QUIET)
         from_right = _reads_from_right(self.e.meme.text)
         for n, line in enumerate(lines):

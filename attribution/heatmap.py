@@ -1,8 +1,8 @@
 """The colours of relevance: the scale, a picture under its patch heatmap, a caption and tokens cut in coloured pieces.
 
 Blue speaks against the target, white is neutral, red speaks for it (ColorBrewer's RdBu, which the colour-blind
-can tell apart). Scales are symmetric around zero and end at the :data:`PERCENTILE` of the absolute relevance of
-text or picture, so that one strong cell does not hide the others; stored values are never changed.
+can tell apart). The scale is symmetric around zero, one for words and picture, and ends at the :data:`PERCENTILE`
+of their absolute relevance, so that one strong cell does not hide the others; stored values are never changed.
 :mod:`xai.attribution.figure` and :mod:`xai.attribution.page` show them.
 """
 
@@ -91,10 +91,19 @@ class Piece:
     title: str = ""
 
 
-def caption_pieces(e: Explanation) -> tuple[list[Piece], float]:
-    """The meme's text cut in coloured words and gaps, and where the colour scale ends."""
+def content_limit(e: Explanation) -> float:
+    """Where the colour scale of an explanation ends: one scale for words and picture, so that they can be compared.
+
+    Instruction, template and answer often hold more relevance than either and do not enter.
+    """
+    cells = [] if e.image is None else e.image.ravel().tolist()
+    return display_limit([*e.word_table.relevance, *cells])
+
+
+def caption_pieces(e: Explanation) -> list[Piece]:
+    """The meme's text cut in coloured words and gaps."""
     table, text = e.word_table, e.meme.text
-    limit, at = display_limit(table.relevance), 0
+    limit, at = content_limit(e), 0
     pieces: list[Piece] = []
     for i, (start, end) in enumerate(zip(table.start, table.end, strict=True)):
         if start < at:
@@ -105,14 +114,12 @@ def caption_pieces(e: Explanation) -> tuple[list[Piece], float]:
         title += f", {table.n_tokens[i]} token{plural}"
         pieces.append(_coloured(visible(text[start:end]), table.relevance[i], limit, title))
         at = end
-    return pieces + ([Piece(visible(text[at:]))] if at < len(text) else []), limit
+    return pieces + ([Piece(visible(text[at:]))] if at < len(text) else [])
 
 
 def token_pieces(e: Explanation) -> list[Piece]:
-    """The first tokens of prompt and answer; the scale is that of text and picture, which template tokens exceed."""
-    table = e.token_table
-    content = [r for r, segment in zip(table.relevance, table.segment, strict=True) if segment in ("text", "image")]
-    limit = display_limit(content or table.relevance)
+    """The first tokens of prompt and answer; the scale is that of words and picture, which template tokens exceed."""
+    table, limit = e.token_table, content_limit(e)
     shown = zip(table.token[:MAX_TOKENS], table.relevance, table.segment, strict=False)
     return [_coloured(visible(t, spaces=True), r, limit, f"{segment}, relevance {r:+.4g}") for t, r, segment in shown]
 

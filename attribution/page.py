@@ -16,7 +16,7 @@ from xai.attribution.heatmap import (
     SCALE_NOTE,
     blank_picture,
     caption_pieces,
-    display_limit,
+    content_limit,
     opened_picture,
     overlay,
     target_name,
@@ -53,17 +53,15 @@ def save_html(e: Explanation, path: str | Path) -> None:
 
 def _context(e: Explanation) -> dict[str, object]:
     """What both templates show."""
-    caption, text_limit = caption_pieces(e)
     pictures, picture_note = _pictures(e)
     in_text = {normal_form(word) for word in _words_in(e.meme.text)}
     prediction = e.prediction
     return {
         "e": e,
         "target": target_name(e),
-        "caption": caption,
+        "caption": caption_pieces(e),
         "unread": bool(e.meme.text) and not e.word_table.word,
-        "text_limit": text_limit,
-        "image_limit": None if e.image is None else display_limit(e.image),
+        "limit": content_limit(e),
         "pictures": pictures,
         "picture_note": picture_note,
         "note": SCALE_NOTE,
@@ -93,8 +91,9 @@ def _pictures(e: Explanation) -> tuple[list[tuple[str, str, str]], str]:
         shown.append(("the meme", f"Picture{note}", _png(meme)))
     if grid is not None:
         under = meme or blank_picture(e, grid, _PIXELS)
+        heat = overlay(under, grid, limit=content_limit(e))
         size = f"{grid.shape[0]} × {grid.shape[1]} cells"
-        shown.append(("the meme under its heatmap", f"Relevance of the picture, {size}", _png(overlay(under, grid))))
+        shown.append(("the meme under its heatmap", f"Relevance of the picture, {size}", _png(heat)))
     return shown, reason
 
 

@@ -114,13 +114,14 @@ def show(
     method: Annotated[str | None, typer.Option(help="Where the run has several.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page here.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show one explanation in the terminal, or write it as a picture or a page."""
     from xai.store import open_run
 
     opened = open_run(run)
     if meme_id is None:
-        _print_frame("Memes of the run", opened.predictions().select("meme_id", "mode", "labels").df())
+        _emit("Memes of the run", opened.predictions().select("meme_id", "mode", "labels").df(), as_json)
         return
     explanation = opened.explanation(meme_id, mode=mode, target=target, method=method)
     if png or html:
@@ -130,9 +131,11 @@ def show(
         for path, save in ((png, save_png), (html, save_html)):
             if path is not None:
                 save(explanation, path)
-                out.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-        return
-    _print_explanation(explanation)
+                err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        _print_json(json.loads(explanation.model_dump_json()))
+    elif not (png or html):
+        _print_explanation(explanation)
 
 
 @app.command()
@@ -213,12 +216,16 @@ def planted_write(
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for memes.jsonl and images/.")],
     n: Annotated[int, typer.Option("--n", min=1, help="How many.")] = 100,
     seed: Annotated[int, typer.Option(help="Which world; the same seed gives the same memes.")] = 1,
+    as_json: JsonOption = False,
 ) -> None:
     """Write memes whose labels have a known cause, with their truth."""
     from xai.planted.truth import write_planted
 
     path = write_planted(folder, n, seed)
-    out.print(f"wrote {n} memes to {path}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        _print_json({"memes": n, "path": str(path)})
+    else:
+        out.print(f"wrote {n} memes to {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @planted_app.command("evaluate")

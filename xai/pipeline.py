@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-import torch
-
-from xai.attribution.align import word_relevance, words_of
 from xai.attribution.methods import get_method
-from xai.attribution.relevance import Relevance
-from xai.attribution.targets import Target, all_labels, label_targets, token_offsets
 from xai.datasets import read_memes
+from xai.jobs import Job, StageError, Targets
 from xai.models import VisionLanguageModel
-from xai.prompts import NOWHERE, EncodedPrompt, PromptStyle, Span, encode_prompt
-from xai.schema import (
-    ALL_LABELS,
-    SEGMENTS,
-    Explanation,
-    Failure,
-    Meme,
-    Mode,
-    Prediction,
-    Quality,
-    Segment,
-    Stage,
-    TokenTable,
-)
+from xai.prompts import EncodedPrompt, PromptStyle
+from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction, Stage
 from xai.store import RunWriter
 from xai.tasks import Task, load_task
-from xai.tasks.answers import parse_answer
-
-Targets = Literal["all", "each"]
-
-
-class StageError(ValueError):
-    """A record failed at a stage that is known; the message says what to do."""
-
-    def __init__(self, stage: Stage, reason: str) -> None:
-        super().__init__(reason)
-        self.stage = stage
 
 
 @dataclass(frozen=True)
@@ -53,26 +25,6 @@ class RunSummary:
     explained: int
     failed: int
     resumed: int
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One question to one model: everything about an explanation but the meme."""
-
-    model: VisionLanguageModel
-    task: Task
-    mode: Mode
-    style: PromptStyle
-    method: str = "attnlrp"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    max_new_tokens: int = 512
-
-    def check_prompt(self) -> None:
-        """Refuse at once a mode, language or variant that the task does not have."""
-        self.task.instruction(self.mode, self.style.language, self.style.variant, self.style.with_none)
-
-    def encode(self, meme: Meme) -> EncodedPrompt:
-        return encode_prompt(self.model.processor, self.task, meme, self.mode, self.style)
 
 
 def explain(
@@ -124,8 +76,8 @@ def explain_answer(
     Raises:
         ValueError: the answer holds no label to explain, or a name is unknown.
     """
-    job = _Job(model, _task(task), prediction.mode, style or model.style, method, options)
-    return _explain_answer(job, meme, job.encode(meme), prediction, targets)
+    job = Job(model, _task(task), prediction.mode, style or model.style, method, options)
+    return job.explain(meme, job.encode(meme), prediction, targets)
 
 
 def predict(
@@ -143,11 +95,11 @@ def predict(
     Raises:
         ValueError: a meme lacks what the mode needs.
     """
-    job = _Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens)
+    job = Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens)
     predictions: list[Prediction] = []
     for start in range(0, len(memes), batch_size):
         batch = memes[start : start + batch_size]
-        predictions += _answer(job, batch, [job.encode(meme) for meme in batch])
+        predictions += job.answer(batch, [job.encode(meme) for meme in batch])
     return predictions
 
 
@@ -182,7 +134,7 @@ def explain_dataset(
         ValueError: the dataset or the run folder cannot be used as a whole.
     """
     chosen, style = _task(task), style or model.style
-    jobs = [_Job(model, chosen, mode, style, method, options, max_new_tokens) for mode in modes]
+    jobs = [Job(model, chosen, mode, style, method, options, max_new_tokens) for mode in modes]
     get_method(method)
     for job in jobs:
         job.check_prompt()
@@ -208,7 +160,7 @@ def explain_dataset(
 Row = tuple[Meme, Prediction | None, list[Explanation], list[Failure]]
 
 
-def _explain_batch(job: _Job, memes: Sequence[Meme], targets: Targets) -> Iterator[Row]:
+def _explain_batch(job: Job, memes: Sequence[Meme], targets: Targets) -> Iterator[Row]:
     """Answer a batch at once and explain each answer; whatever fails is a failure of its own record."""
     prompts: dict[str, EncodedPrompt] = {}
     failures: dict[str, Failure] = {}
@@ -216,145 +168,40 @@ def _explain_batch(job: _Job, memes: Sequence[Meme], targets: Targets) -> Iterat
         try:
             prompts[meme.id] = job.encode(meme)
         except ValueError as error:
-            failures[meme.id] = Failure(meme_id=meme.id, mode=job.mode, stage="read", reason=str(error))
+            failures[meme.id] = _failure(job, meme, "read", error)
     readable = [meme for meme in memes if meme.id in prompts]
-    answers = _answer(job, readable, list(prompts.values())) if readable else []
-    predictions = {prediction.meme_id: prediction for prediction in answers}
+    answers = _answer_or_fail(job, readable, [prompts[meme.id] for meme in readable])
     for meme in memes:
-        if meme.id in failures:
-            yield meme, None, [], [failures[meme.id]]
+        answer = failures.get(meme.id) or answers[meme.id]
+        if isinstance(answer, Failure):
+            yield meme, None, [], [answer]
             continue
-        prediction = predictions[meme.id]
         try:
-            yield meme, prediction, _explain_answer(job, meme, prompts[meme.id], prediction, targets), []
+            yield meme, answer, job.explain(meme, prompts[meme.id], answer, targets), []
         except (ValueError, RuntimeError) as error:
             stage = error.stage if isinstance(error, StageError) else "attribute"
-            reason = str(error) or type(error).__name__
-            yield meme, prediction, [], [Failure(meme_id=meme.id, mode=job.mode, stage=stage, reason=reason)]
+            yield meme, answer, [], [_failure(job, meme, stage, error)]
 
 
-def _answer(job: _Job, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]) -> list[Prediction]:
-    answers = job.model.generate(prompts, job.max_new_tokens)
-    return [_prediction(job, meme, ids) for meme, ids in zip(memes, answers, strict=True)]
+def _failure(job: Job, meme: Meme, stage: Stage, error: Exception) -> Failure:
+    return Failure(meme_id=meme.id, mode=job.mode, stage=stage, reason=str(error) or type(error).__name__)
 
 
-def _prediction(job: _Job, meme: Meme, generated_ids: tuple[int, ...]) -> Prediction:
-    text, _ = token_offsets(job.model.processor.tokenizer, generated_ids)
-    answer = parse_answer(job.task, text, job.mode)
-    return Prediction(meme_id=meme.id, mode=job.mode, generated_ids=generated_ids, text=text, **dict(answer))
-
-
-def _explain_answer(
-    job: _Job, meme: Meme, prompt: EncodedPrompt, prediction: Prediction, wanted: Targets
-) -> list[Explanation]:
-    """Explanations of one answer: all labels together first, then each label where asked for."""
-    located, missing = _label_targets(job, prompt, prediction)
-    targets = [all_labels(located)] + (located if wanted == "each" else [])
-    inputs = _with_answer(prompt, prediction.generated_ids)
-    with job.model.lock:
-        results = get_method(job.method)(job.model.model, inputs, targets, **job.options)
-    return [_explanation(job, meme, prompt, prediction, result, missing) for result in results]
-
-
-def _label_targets(job: _Job, prompt: EncodedPrompt, prediction: Prediction) -> tuple[list[Target], tuple[str, ...]]:
-    if prediction.parse == "unparsed":
-        raise StageError(
-            "predict", f"the answer could not be read: {prediction.parse_note}; see its raw text in the run"
-        )
-    found = label_targets(
-        job.model.processor.tokenizer,
-        prediction.generated_ids,
-        prediction.text,
-        prediction.label_spans,
-        prompt_length=len(prompt),
-    )
-    located = [target for target in found if target.located]
-    if not located:
-        raise StageError("predict", "the answer names no label of the task, so there is nothing to explain")
-    names = {target.name for target in located}
-    return located, tuple(label for label in prediction.labels if label not in names)
-
-
-def _with_answer(prompt: EncodedPrompt, generated_ids: Sequence[int]) -> dict[str, torch.Tensor]:
-    """The prompt followed by exactly the ids that were generated."""
-    ids = torch.tensor([list(generated_ids)])
-    added = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": torch.zeros_like(ids)}
-    return {
-        name: torch.cat([tensor, added[name]], dim=1) if name in added else tensor
-        for name, tensor in prompt.inputs.items()
-    }
-
-
-def _explanation(
-    job: _Job,
-    meme: Meme,
-    prompt: EncodedPrompt,
-    prediction: Prediction,
-    result: Relevance,
-    missing: tuple[str, ...],
-) -> Explanation:
-    tokens = _token_table(job, prompt, prediction, result.tokens)
-    in_text = [index for index, segment in enumerate(tokens.segment) if segment == "text"]
-    spans = [(tokens.start[index], tokens.end[index]) for index in in_text]
-    words = words_of(meme.text, meme.words) if job.mode != "image" else ()
-    return Explanation(
-        meme=meme,
-        prediction=prediction,
-        mode=job.mode,
-        method=job.method,
-        target=result.target.name,
-        target_kind=result.target.kind,
-        target_value=result.value,
-        token_table=tokens,
-        word_table=word_relevance(words, spans, result.tokens[in_text]),
-        image_levels=result.image_grid,
-        image_size=prompt.image_size,
-        shares=_shares(tokens),
-        quality=_quality(tokens, result, prediction, missing),
-        config=_job_config(job),
-    )
-
-
-def _token_table(job: _Job, prompt: EncodedPrompt, prediction: Prediction, relevance: np.ndarray) -> TokenTable:
-    tokenizer = job.model.processor.tokenizer
-    text, offsets = token_offsets(tokenizer, prediction.generated_ids)
-    answer = [
-        text[start:end] or str(tokenizer.convert_ids_to_tokens(int(token)))
-        for token, (start, end) in zip(prediction.generated_ids, offsets, strict=True)
-    ]
-    answer_spans: list[Span] = [(start, end) if end > start else NOWHERE for start, end in offsets]
-    spans = [*prompt.text_spans, *answer_spans]
-    answer_segments: list[Segment] = ["answer"] * len(answer)
-    return TokenTable(
-        token=(*prompt.tokens, *answer),
-        start=tuple(start for start, _ in spans),
-        end=tuple(end for _, end in spans),
-        segment=(*prompt.segments, *answer_segments),
-        relevance=tuple(relevance.tolist()),
-    )
-
-
-def _shares(tokens: TokenTable) -> dict[Segment, float]:
-    values, segments = np.array(tokens.relevance), np.array(tokens.segment)
-    return {segment: float(values[segments == segment].sum()) for segment in SEGMENTS}
-
-
-def _quality(tokens: TokenTable, result: Relevance, prediction: Prediction, missing: tuple[str, ...]) -> Quality:
-    if result.non_finite:
-        raise StageError(
-            "attribute",
-            f"{result.non_finite} relevance values are NaN or infinite; load the model in a wider dtype (float32)",
-        )
-    size = np.abs(np.array(tokens.relevance))
-    template = np.array(tokens.segment) == "template"
-    total = float(size.sum()) or 1.0
-    return Quality(
-        conservation=result.total / result.value if result.value else None,
-        sink_share=float(size[0]) / total,
-        template_share=float(size[template].sum()) / total,
-        labels_located=len(prediction.labels) - len(missing),
-        labels_missing=missing,
-    )
+def _answer_or_fail(
+    job: Job, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]
+) -> dict[str, Prediction | Failure]:
+    """Answers by meme; when a batch cannot be answered (out of memory, say), its memes are tried one by one."""
+    if not memes:
+        return {}
+    try:
+        return {prediction.meme_id: prediction for prediction in job.answer(memes, prompts)}
+    except (ValueError, RuntimeError) as error:
+        if len(memes) == 1:
+            return {memes[0].id: _failure(job, memes[0], "predict", error)}
+    answers: dict[str, Prediction | Failure] = {}
+    for meme, prompt in zip(memes, prompts, strict=True):
+        answers |= _answer_or_fail(job, [meme], [prompt])
+    return answers
 
 
 def _store(
@@ -385,23 +232,11 @@ def _task(task: str | Task) -> Task:
     return task if isinstance(task, Task) else load_task(task)
 
 
-def _job_config(job: _Job) -> dict[str, Any]:
-    return {
-        "task": job.task.name,
-        "task_version": job.task.version,
-        "prompt": asdict(job.style),
-        "method": job.method,
-        "options": dict(job.options),
-        "max_new_tokens": job.max_new_tokens,
-        "model": job.model.describe(),
-    }
-
-
 def _run_config(
-    jobs: Sequence[_Job], dataset: str | Path, targets: Targets, batch_size: int, limit: int | None
+    jobs: Sequence[Job], dataset: str | Path, targets: Targets, batch_size: int, limit: int | None
 ) -> dict[str, Any]:
     """What decides the rows of a run; a run folder is only resumed under the same."""
-    return _job_config(jobs[0]) | {
+    return jobs[0].config() | {
         "modes": [job.mode for job in jobs],
         "dataset": Path(dataset).name,
         "targets": targets,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from xai.attribution.heatmap import display_limit, ink_on, overlay, relevance_rgb
+from xai.attribution.heatmap import caption_pieces, content_limit, display_limit, ink_on, overlay, relevance_rgb
+from xai.schema import Explanation
 
 
 def test_text_on_every_colour_of_the_scale_is_readable() -> None:
@@ -51,3 +54,17 @@ def test_cells_that_are_not_finite_are_grey() -> None:
 def test_a_grid_without_cells_is_refused() -> None:
     with pytest.raises(ValueError, match="grid must have shape"):
         overlay(Image.new("RGB", (2, 2)), np.zeros((0, 3)))
+
+
+def test_words_that_carry_little_beside_the_picture_look_pale(explained: Callable[..., Explanation]) -> None:
+    strong = explained("a b", [0.1, -0.1], grid=np.zeros((2, 2)))
+    beside_a_cell = explained("a b", [0.1, -0.1], grid=np.array([[0.0, 4.0], [0.0, 4.0]]))
+    assert content_limit(strong) == pytest.approx(0.1)
+    assert content_limit(beside_a_cell) == pytest.approx(4.0)
+    for pale, full in zip(caption_pieces(beside_a_cell), caption_pieces(strong), strict=True):
+        if full.background:
+            assert _whiteness(pale.background) > 0.9 > 0.5 > _whiteness(full.background)
+
+
+def _whiteness(background: str) -> float:
+    return min(int(background[at : at + 2], 16) for at in (1, 3, 5)) / 255

@@ -84,13 +84,13 @@ def write_planted(folder: Path, n: int, seed: int) -> Path:
     return write_memes_with_pictures(folder, (planted_memes(1, seed, index)[0] for index in range(n)))
 
 
-def write_memes_with_pictures(folder: Path, memes: Iterable[Meme]) -> Path:
-    """Write ``memes.jsonl`` and ``images/ID.png``; pictures are held in memory one at a time."""
+def write_memes_with_pictures(folder: Path, memes: Iterable[Meme], suffix: str = ".png") -> Path:
+    """Write ``memes.jsonl`` and ``images/ID.png`` (or ``.jpg``); pictures are held in memory one at a time."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     written = []
     for meme in memes:
-        path = folder / "images" / f"{meme.id}.png"
-        meme.open_image().save(path)
+        path = folder / "images" / f"{meme.id}{suffix}"
+        meme.open_image().save(path, quality=92)
         written.append(meme.model_copy(update={"image": path}))
     write_memes(folder / "memes.jsonl", written)
     return folder / "memes.jsonl"
