@@ -36,6 +36,7 @@ class Vision:
         grid_input: name of the model's input with ``(t, h, w)`` of each picture; ``None`` if all pictures have
             the one size of ``config.vision_config``.
         merge_blocks: whether the patches of one merged token follow each other in ``pixel_values``.
+        windows: whether the blocks have the merged tokens ordered by attention windows.
     """
 
     tower: str
@@ -48,6 +49,7 @@ class Vision:
     token_types: str = "mm_token_type_ids"
     grid_input: str | None = "image_grid_thw"
     merge_blocks: bool = True
+    windows: bool = False
 
     def features(self, output: Any) -> tuple[Tensor, ...]:
         """The merged image features in an output of :attr:`source`, then those of every deepstack level."""
@@ -118,6 +120,11 @@ class Family:
             *_children(model, self.decoder_layers),
         ]
         return {path: model.get_submodule(path) for path in paths}
+
+    def attentions(self, model: nn.Module) -> list[nn.Module]:
+        """The attention modules of the decoder, first layer first."""
+        layers = model.get_submodule(self.decoder_layers)
+        return [module for module in layers.modules() if self.kind_of(module) is RuleKind.ATTENTION]
 
 
 def _children(model: nn.Module, path: str) -> list[str]:
@@ -226,7 +233,7 @@ QWEN2_5_VL = Family(
         }
     ),
     decoder_layers=_LANGUAGE_MODEL_LAYERS,
-    vision=_QWEN_VISION,
+    vision=replace(_QWEN_VISION, windows=True),
     state=_QWEN_STATE,
 )
 

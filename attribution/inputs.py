@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from xai.attribution.families import Family, Grid, Vision, family_of, refuse_unusable_weights
 from xai.attribution.patching import exclusive
@@ -57,6 +58,8 @@ def borrow(
 ) -> Iterator[tuple[Family, Batch]]:
     """Check everything, then have the model to oneself: eval mode, frozen parameters, no autocast.
 
+    Layers for which gradient checkpointing is on keep it, though transformers checkpoints in training mode only.
+
     On exit the model's training mode, ``requires_grad`` and what a forward leaves behind are as they were.
 
     Args:
@@ -82,13 +85,24 @@ def _frozen(model: nn.Module, family: Family) -> Iterator[None]:
             owner_path, _, name = path.rpartition(".")
             owner = model.get_submodule(owner_path)
             stack.callback(setattr, owner, name, getattr(owner, name))
-        for module in [module for module in model.modules() if module.training]:
-            stack.callback(setattr, module, "training", True)
-            module.training = False
+        for module in model.modules():
+            wanted = _checkpoints(module)
+            if module.training is not wanted:
+                # The module's own flag: its children, dropout among them, stay in eval mode.
+                stack.callback(setattr, module, "training", module.training)
+                module.training = wanted
         for parameter in [parameter for parameter in model.parameters() if parameter.requires_grad]:
             stack.callback(parameter.requires_grad_, True)
             parameter.requires_grad_(False)
         yield
+
+
+def _checkpoints(module: nn.Module) -> bool:
+    """Whether a layer is to be run again in the backward; the older, reentrant way cannot give chosen gradients."""
+    if not (isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing):
+        return False
+    function = getattr(module, "_gradient_checkpointing_func", None)
+    return getattr(function, "keywords", {}).get("use_reentrant") is False
 
 
 def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target]) -> Batch:

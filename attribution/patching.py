@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -126,9 +126,10 @@ def _patched(model: nn.Module, method: LrpMethod) -> Iterator[Audit]:
     with ExitStack() as stack:
         stack.enter_context(exclusive(model))
         family = family_of(model)
-        _refuse_patched(model)
+        refuse_patched(model)
         audit = audit_model(model, family)
-        _set_attention(model, method, stack)
+        _register_attention()
+        stack.enter_context(attention_set_to(model, ATTENTION_NAMES[method]))
         forwards = FORWARDS[method]
         installed: Counter[RuleKind] = Counter()
         for name, kind in audit.rules.items():
@@ -136,7 +137,7 @@ def _patched(model: nn.Module, method: LrpMethod) -> Iterator[Audit]:
             if kind is RuleKind.ATTENTION:
                 _check_attention(name, module, method)
             elif kind in forwards:
-                _replace_forward(name, module, partial(forwards[kind], module), stack)
+                replace_forward(name, module, partial(forwards[kind], module), stack)
             else:
                 continue
             installed[kind] += 1
@@ -146,12 +147,22 @@ def _patched(model: nn.Module, method: LrpMethod) -> Iterator[Audit]:
         yield audit
 
 
-def _refuse_patched(model: nn.Module) -> None:
+def refuse_patched(model: nn.Module) -> None:
+    """Refuse a model inside an LRP block: gradients and attention are not the model's own there.
+
+    Raises:
+        AlreadyPatchedError: the model is inside such a block.
+    """
     if getattr(model.config, "_attn_implementation", None) in ATTENTION_NAMES.values():
         raise AlreadyPatchedError("the model is already inside an attnlrp or cplrp block; leave that block first")
 
 
-def _replace_forward(name: str, module: nn.Module, forward: partial[Any], stack: ExitStack) -> None:
+def replace_forward(name: str, module: nn.Module, forward: Callable[..., Any], stack: ExitStack) -> None:
+    """Set ``forward`` on the instance ``module``; closing ``stack`` takes it off again.
+
+    Raises:
+        AlreadyPatchedError: the instance has a forward of its own already; ``name`` tells the user which.
+    """
     if "forward" in module.__dict__:
         raise AlreadyPatchedError(
             f"module {name} has a forward of its own (an offloading hook, a kernel, or another patch); "
@@ -161,13 +172,15 @@ def _replace_forward(name: str, module: nn.Module, forward: partial[Any], stack:
     module.__dict__["forward"] = forward
 
 
-def _set_attention(model: nn.Module, method: LrpMethod, stack: ExitStack) -> None:
-    """Switch every attention of ``model`` to the wrapped function and put back each configuration's own on exit."""
-    _register_attention()
-    for config in reversed(_configs(model)):
-        # Setting a parent's implementation sets its children's too; undone in reverse, children come last.
-        stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
-    model.set_attn_implementation(ATTENTION_NAMES[method])  # type: ignore[operator]
+@contextmanager
+def attention_set_to(model: nn.Module, implementation: str) -> Iterator[None]:
+    """Within the block every attention of ``model`` is computed in one way; afterwards as it was, config by config."""
+    with ExitStack() as stack:
+        for config in reversed(_configs(model)):
+            # Setting a parent's implementation sets its children's too; undone in reverse, children come last.
+            stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
+        model.set_attn_implementation(implementation)  # type: ignore[operator]
+        yield
 
 
 def _register_attention() -> None:

@@ -17,8 +17,8 @@ from transformers.cache_utils import DynamicLayer
 
 from xai.attribution.families import Family
 from xai.attribution.inputs import SEQUENCE_INPUTS, Batch, borrow
-from xai.attribution.patching import AlreadyPatchedError
-from xai.attribution.relevance import Floats, Leaves, forward_logits, leaves_of, refuse_patched, resolved_score
+from xai.attribution.patching import refuse_patched, replace_forward
+from xai.attribution.relevance import Floats, Leaves, forward_logits, leaves_of, resolved_score
 from xai.attribution.targets import Target, target_score
 
 Baseline = Literal["mean", "zero"] | int
@@ -166,13 +166,7 @@ class OpenModel:
             stack.callback(embeddings.register_forward_hook(self._put_embeddings).remove)
             if vision is not None and self.levels:
                 source = self.model.get_submodule(vision.source)
-                if "forward" in source.__dict__:
-                    raise AlreadyPatchedError(
-                        f"module {vision.source} has a forward of its own (an offloading hook, a kernel, or another "
-                        "patch); remove it, or load the model on one device without offloading"
-                    )
-                stack.callback(source.__dict__.pop, "forward", None)
-                source.__dict__["forward"] = self._image_forward(source)
+                replace_forward(vision.source, source, self._image_forward(source), stack)
             yield
 
     def _put_embeddings(self, _module: nn.Module, _args: object, output: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -16,13 +16,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xai.attribution.families import Family, Grid
+from xai.attribution.gamma import Gammas, gamma_by_layer
+from xai.attribution.grids import reading_order
 from xai.attribution.inputs import Batch, borrow
-from xai.attribution.patching import ATTENTION_NAMES, AlreadyPatchedError, attnlrp, cplrp
+from xai.attribution.patching import ATTENTION_NAMES, attnlrp, cplrp, refuse_patched
+from xai.attribution.pixels import PixelFields, VisionRule, through_tower
+from xai.attribution.sinks import sinks_dropped
 from xai.attribution.targets import Target, resolve, target_score
 
 GradientMethod = Literal["attnlrp", "cplrp", "gradient_x_input", "gradient"]
+Depth = Literal["tokens", "pixels"]
 Floats = NDArray[np.float64]
 DEEPSTACK = "deepstack level"
+
+
+class LrpOptions(TypedDict, total=False):
+    """The options of :func:`relevance` that the LRP methods pass on to it."""
+
+    depth: Depth
+    vision_rule: VisionRule
+    gamma: float | Gammas
+    without_sinks: bool
+    sink_positions: Sequence[int]
 
 
 class MissingGradientError(RuntimeError):
@@ -46,6 +61,11 @@ class Relevance:
         baseline_value: the target's value at the method's baseline; a method that is complete gives a
             ``total`` of ``value - baseline_value``. 0 for methods without a baseline.
         settings: the options that the numbers depend on, by name.
+        pixel_grids: with depth ``pixels``, ``(patch_rows, patch_columns)`` of each picture in reading order: the
+            relevance of the pixels, added over each patch, both copies of a still frame and all frames. It is what
+            the vision tower hands on of ``image``, not more on top of it.
+        positions: with depth ``pixels``, the relevance of the position embeddings that the vision tower learned:
+            what it hands on of ``image`` to no pixel.
     """
 
     target: Target
@@ -57,9 +77,11 @@ class Relevance:
     merge_size: int = 1
     baseline_value: float = 0.0
     settings: Mapping[str, object] = field(default_factory=dict)
+    pixel_grids: tuple[Floats, ...] = ()
+    positions: float = 0.0
 
     def __post_init__(self) -> None:
-        for array in (self.text, self.image, self.image_positions):
+        for array in (self.text, self.image, self.image_positions, *self.pixel_grids):
             if array is not None:
                 array.setflags(write=False)
 
@@ -79,7 +101,7 @@ class Relevance:
     @property
     def non_finite(self) -> int:
         """Number of NaN and infinite values; none are changed."""
-        arrays = [self.text] if self.image is None else [self.text, self.image]
+        arrays = [self.text, np.array(self.positions), *([] if self.image is None else [self.image]), *self.pixel_grids]
         return int(sum((~np.isfinite(array)).sum() for array in arrays))
 
     @property
@@ -95,9 +117,37 @@ class Relevance:
             raise ValueError(f"{len(self.grid_thw)} pictures have no common grid; cut `image` by `grid_thw` first")
         return reading_order(self.image, self.grid_thw[0], self.merge_size)
 
+    @property
+    def pixels(self) -> Floats | None:
+        """``(patch_rows, patch_columns)`` in reading order, for one picture; ``None`` without one, or at depth tokens.
+
+        :func:`xai.attribution.grids.merged_cells` adds the patches of each merged image token.
+
+        Raises:
+            ValueError: the prompt holds several pictures, which have no common grid.
+        """
+        if len(self.pixel_grids) > 1:
+            raise ValueError(f"{len(self.pixel_grids)} pictures have no common grid; use `pixel_grids`")
+        return self.pixel_grids[0] if self.pixel_grids else None
+
+    @property
+    def position_share(self) -> float | None:
+        """``positions`` over all relevance of the image tokens; ``None`` at depth tokens, or if that is 0."""
+        total = 0.0 if self.image is None else float(self.image.sum())
+        return self.positions / total if self.pixel_grids and total else None
+
 
 def relevance(
-    model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target], *, method: GradientMethod
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    targets: Sequence[Target],
+    *,
+    method: GradientMethod,
+    depth: Depth = "tokens",
+    vision_rule: VisionRule = "epsilon",
+    gamma: float | Gammas = 0.25,
+    without_sinks: bool = False,
+    sink_positions: Sequence[int] = (),
 ) -> list[Relevance]:
     """Relevance of everything the model read, for every target, by a method of one backward.
 
@@ -110,63 +160,54 @@ def relevance(
             (and ones to ``attention_mask``, zeros to ``mm_token_type_ids``, where given).
         method: ``attnlrp`` (Achtibat et al. 2024), ``cplrp`` (Ali et al. 2022), ``gradient_x_input``, or
             ``gradient``, the L2 norm of the gradient, which has no sign.
+        depth: ``tokens`` stops at the merged image tokens and deepstack levels; ``pixels`` goes on through the
+            vision tower, see :attr:`Relevance.pixel_grids`. All else is the same. Not for ``gradient``.
+        vision_rule: of the linear layers of the vision tower, for LRP to the pixels: ``epsilon`` is that of the
+            decoder, gradient × input; ``gamma`` prefers what agrees with the sign of a layer's output.
+        gamma: by how much more that counts, one number for all layers, or by layer type, ``linear`` and ``conv``.
+        without_sinks: drop the relevance that would flow to the first token through the decoder's attention
+            (LRP only). What is left to it is its own way past attention: none, unless the target is the very
+            next token. ``settings`` tell what was dropped: ``sinks_dropped``, in the target's units, and
+            ``sinks_dropped_share``, as a share of its value (CP-LRP without biases falls short by just that); and
+            ``sink_positions``.
+        sink_positions: more positions to treat so, as indices in the sequence.
 
     Raises:
         UnsupportedModelError: unknown family, quantised weights, or a module without a rule.
         AlreadyPatchedError: the model is inside an LRP block already.
-        MissingGradientError: the embeddings, image features or a deepstack level got no gradient.
-        ValueError: inputs or targets that do not fit each other or the model.
+        MissingGradientError: the embeddings, image features, a deepstack level or the pixels got no gradient.
+        ValueError: inputs or targets that do not fit each other or the model, or options that do not fit the method.
     """
-    check_method(method)
+    check_options(
+        method,
+        depth=depth,
+        vision_rule=vision_rule,
+        without_sinks=without_sinks,
+        sink_positions=sink_positions,
+    )
+    gammas = gamma_by_layer(gamma)
     reduce = gradient_norm if method == "gradient" else gradient_x_input
-    with borrow(model, inputs, targets, gradients=True) as (family, batch), SCOPES[method](model):
-        with leaves_of(model, family) as leaves:
-            logits = forward_logits(model, batch)
+    with borrow(model, inputs, targets, gradients=True) as (family, batch), SCOPES[method](model), ExitStack() as stack:
+        sinks = tower = None
+        if without_sinks:
+            places = _sink_positions(batch, sink_positions)
+            sinks = stack.enter_context(sinks_dropped(family.attentions(model), places))
+        if depth == "pixels" and batch.has_image and family.vision is not None:
+            tower = stack.enter_context(through_tower(model, family.vision, batch, vision_rule, gammas))
+        with leaves_of(model, family, cut_image=tower is None) as leaves:
+            logits = forward_logits(model, batch if tower is None else tower.batch)
         tensors = leaves.checked(has_image=batch.has_image)
+        deeper = {} if tower is None else tower.tensors
         results = []
         for index, target in enumerate(targets):
             found, value = resolved_score(target, logits, batch)
-            gradients = differentiate(found, value, tensors, last=index == len(targets) - 1)
-            rows = [reduce(*pair) for pair in zip(tensors.values(), gradients, strict=True)]
-            results.append(placed(batch, found, float(value.detach()), rows))
+            gradients = differentiate(found, value, tensors | deeper, last=index == len(targets) - 1)
+            rows = [reduce(*pair) for pair in zip(tensors.values(), gradients, strict=False)]
+            settings = {} if tower is None else dict(tower.settings)
+            settings |= {} if sinks is None else sinks.settings(float(value.detach()))
+            pixels: PixelFields = {} if tower is None else tower.fields(gradients[len(rows) :])
+            results.append(placed(batch, found, float(value.detach()), rows, settings=settings, **pixels))
         return results
-
-
-def layer_relevance(
-    model: nn.Module, inputs: Mapping[str, Tensor], target: Target, *, method: GradientMethod
-) -> Floats:
-    """The relevance that passes each decoder layer, ``(n_layers + 1, seq)``.
-
-    Row ``i`` is the relevance of the hidden states that enter layer ``i``, the last row that of what leaves
-    the last layer. What a deepstack level adds only after layer ``i`` is in row ``i`` already, at its image
-    tokens: so the first row is :attr:`Relevance.tokens`, and where a method conserves, every row has the same
-    sum. ``gradient`` has no sum and is refused.
-
-    Raises:
-        UnsupportedModelError, AlreadyPatchedError, MissingGradientError, ValueError: as :func:`relevance`.
-    """
-    check_method(method)
-    if method == "gradient":
-        raise ValueError("gradients of different layers have no common sum; use gradient_x_input or an LRP method")
-    with borrow(model, inputs, [target], gradients=True) as (family, batch), SCOPES[method](model):
-        with leaves_of(model, family) as leaves, _layer_inputs(model, family) as hidden:
-            logits = forward_logits(model, batch)
-        inputs_of = leaves.checked(has_image=batch.has_image)
-        levels = {name: tensor for name, tensor in inputs_of.items() if name.startswith(DEEPSTACK)}
-        found, value = resolved_score(target, logits, batch)
-        tensors = {f"input of layer {index}": tensor for index, tensor in hidden.items()} | levels
-        rows = map(gradient_x_input, tensors.values(), differentiate(found, value, tensors, last=True))
-        return _layer_table(batch, len(hidden), list(rows))
-
-
-def refuse_patched(model: nn.Module) -> None:
-    """Refuse a model inside an LRP block: gradients and attention are not the model's own there.
-
-    Raises:
-        AlreadyPatchedError: the model is inside such a block.
-    """
-    if getattr(model.config, "_attn_implementation", None) in ATTENTION_NAMES.values():
-        raise AlreadyPatchedError("the model is already inside an attnlrp or cplrp block; leave that block first")
 
 
 @contextmanager
@@ -193,6 +234,44 @@ def check_method(method: str) -> None:
         raise ValueError(f"unknown gradient method {method!r}; there are {', '.join(SCOPES)}")
 
 
+def check_options(
+    method: GradientMethod,
+    *,
+    depth: Depth = "tokens",
+    vision_rule: VisionRule = "epsilon",
+    without_sinks: bool = False,
+    sink_positions: Sequence[int] = (),
+) -> None:
+    """Refuse a method or options of :func:`relevance` that are unknown, or that do not fit each other.
+
+    Raises:
+        ValueError: the message says what fits.
+    """
+    check_method(method)
+    for name, value, known in (("depth", depth, Depth), ("vision_rule", vision_rule, VisionRule)):
+        if value not in get_args(known):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, not {value!r}")
+    if depth == "pixels" and method == "gradient":
+        raise ValueError("the length of a gradient cannot be added over pixels; use gradient_x_input or an LRP method")
+    if vision_rule == "gamma" and (depth != "pixels" or method not in ATTENTION_NAMES):
+        raise ValueError(
+            "vision_rule='gamma' is a rule of LRP to the pixels; use it with depth='pixels' and an LRP method"
+        )
+    if without_sinks and method not in ATTENTION_NAMES:
+        raise ValueError(f"without_sinks is for LRP methods, not {method}")
+    if sink_positions and not without_sinks:
+        raise ValueError("sink_positions are for without_sinks=True")
+
+
+def _sink_positions(batch: Batch, more: Sequence[int]) -> tuple[int, ...]:
+    """The first token that is not padding, and ``more``, ascending; ValueError for one that no target can read."""
+    mask = batch.inputs["attention_mask"][0]
+    outside = [position for position in more if not 0 <= position < len(mask)]
+    if outside:
+        raise ValueError(f"sink_positions {outside} are not among the {len(mask)} tokens before the last target")
+    return tuple(sorted({int(mask.long().argmax()), *more}))
+
+
 def target_values(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target]) -> list[float]:
     """The values that :func:`relevance` differentiates, by one plain forward without gradients.
 
@@ -202,41 +281,6 @@ def target_values(model: nn.Module, inputs: Mapping[str, Tensor], targets: Seque
     with borrow(model, inputs, targets, gradients=False) as (_, batch):
         logits = forward_logits(model, batch)
         return [float(target_score(target, logits, batch.predicted)) for target in targets]
-
-
-def reading_order(values: NDArray[Any], grid_thw: Grid, merge_size: int) -> NDArray[Any]:
-    """Lay the values of merged image tokens out on their grid, ``(..., n_tokens) -> (..., grid_h, grid_w)``.
-
-    The processor orders patch rows by merge blocks and the blocks by rows, so that merging leaves one token
-    a block, in reading order. Several frames are added.
-
-    Raises:
-        ValueError: the number of values is not that of the grid.
-    """
-    t, h, w = (int(size) for size in grid_thw)
-    shape = (t, h // merge_size, w // merge_size)
-    if values.shape[-1] != int(np.prod(shape)):
-        raise ValueError(f"{values.shape[-1]} image tokens do not fill a grid of {shape} merged cells")
-    grid: NDArray[Any] = values.reshape(*values.shape[:-1], *shape).sum(axis=-3)
-    return grid
-
-
-def patches_to_grid(patch_relevance: NDArray[Any], grid_thw: Grid, merge_size: int) -> NDArray[Any]:
-    """Lay the processor's patch rows out in reading order, ``(n_patches,)`` or ``(n_patches, pixels) -> (h, w)``.
-
-    Undoes the grouping by merge blocks; adds the pixels of a row, which hold both copies of a still frame,
-    and the frames. The total does not change.
-
-    Raises:
-        ValueError: the number of rows is not that of the grid.
-    """
-    t, h, w = (int(size) for size in grid_thw)
-    if patch_relevance.shape[0] != t * h * w:
-        raise ValueError(f"{patch_relevance.shape[0]} patch rows do not fill a grid of {(t, h, w)} patches")
-    rows = patch_relevance.reshape(t * h * w, -1).sum(axis=1)
-    blocks = rows.reshape(t, h // merge_size, w // merge_size, merge_size, merge_size)
-    grid: NDArray[Any] = blocks.transpose(0, 1, 3, 2, 4).reshape(t, h, w).sum(axis=0)
-    return grid
 
 
 @dataclass
@@ -272,8 +316,12 @@ def leaf_names(n: int) -> list[str]:
 
 
 @contextmanager
-def leaves_of(model: nn.Module, family: Family) -> Iterator[Leaves]:
-    """Within the block, embeddings and image features come out of their modules as leaves of the graph."""
+def leaves_of(model: nn.Module, family: Family, *, cut_image: bool = True) -> Iterator[Leaves]:
+    """Within the block, embeddings and image features come out of their modules as leaves of the graph.
+
+    Args:
+        cut_image: ``False`` leaves the image features in the graph that made them.
+    """
     leaves = Leaves()
     vision = family.vision
     # Another thread may generate with the same model meanwhile; its tensors are not ours.
@@ -286,6 +334,9 @@ def leaves_of(model: nn.Module, family: Family) -> Iterator[Leaves]:
 
     def take_image(_module: nn.Module, _args: object, output: Any) -> Any:
         if threading.get_ident() != owner or vision is None:
+            return output
+        if not cut_image:
+            leaves.image = vision.features(output)
             return output
         leaves.image = tuple(map(_leaf, vision.features(output)))
         # The model goes on to rearrange the output in place.
@@ -302,40 +353,6 @@ def leaves_of(model: nn.Module, family: Family) -> Iterator[Leaves]:
 
 def _leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(torch.is_grad_enabled())
-
-
-@contextmanager
-def _layer_inputs(model: nn.Module, family: Family) -> Iterator[dict[int, Tensor]]:
-    """Within the block, the hidden states ``(1, seq, hidden)`` that enter each decoder layer and leave the last."""
-    hidden: dict[int, Tensor] = {}
-    owner = threading.get_ident()
-
-    def take_input(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, index: int) -> None:
-        if threading.get_ident() == owner:
-            hidden[index] = args[0] if args else kwargs["hidden_states"]
-
-    def take_output(_module: nn.Module, _args: object, output: Any) -> None:
-        if threading.get_ident() == owner:
-            hidden[len(hidden)] = output[0] if isinstance(output, tuple) else output
-
-    layers = list(model.get_submodule(family.decoder_layers).children())
-    with ExitStack() as stack:
-        for index, layer in enumerate(layers):
-            hook = layer.register_forward_pre_hook(partial(take_input, index=index), with_kwargs=True)
-            stack.callback(hook.remove)
-        stack.callback(layers[-1].register_forward_hook(take_output).remove)
-        yield hidden
-
-
-def _layer_table(batch: Batch, n_rows: int, rows: list[Floats]) -> Floats:
-    """Hidden states' relevance ``(1, seq)`` a layer, with that of the deepstack levels that are still to come."""
-    table = np.zeros((n_rows, batch.sequence_length))
-    for index, row in enumerate(rows[:n_rows]):
-        table[index, : row.size] = row.reshape(-1)
-    for index, level in enumerate(rows[n_rows:]):
-        # Level i is added to what leaves layer i.
-        table[: index + 1, batch.image_positions] += level.reshape(-1)
-    return table
 
 
 def forward_logits(model: nn.Module, batch: Batch) -> Tensor:
@@ -377,6 +394,8 @@ def placed(
     *,
     baseline_value: float = 0.0,
     settings: Mapping[str, object] | None = None,
+    pixel_grids: tuple[Floats, ...] = (),
+    positions: float = 0.0,
 ) -> Relevance:
     """A result from the relevance of the embeddings ``(seq,)`` and of each image level ``(n_image_tokens,)``.
 
@@ -395,6 +414,8 @@ def placed(
         grid_thw=batch.grid_thw,
         merge_size=batch.merge_size,
         settings=settings or {},
+        pixel_grids=pixel_grids,
+        positions=positions,
     )
 
 

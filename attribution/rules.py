@@ -30,6 +30,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from xai.attribution.sinks import stop_at_sinks
+
 LrpMethod = Literal["attnlrp", "cplrp"]
 Forward = Callable[..., Any]
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
@@ -182,6 +184,7 @@ def attention_attnlrp(attend: AttentionFunction) -> AttentionFunction:
     def attention_with_attnlrp(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
+        key, value = stop_at_sinks(module, key), stop_at_sinks(module, value)
         query, key = _lxt.divide_gradient(query, 4), _lxt.divide_gradient(key, 4)
         return attend(module, query, key, _lxt.divide_gradient(value, 2), *args, **kwargs)
 
@@ -194,6 +197,7 @@ def attention_cplrp(attend: AttentionFunction) -> AttentionFunction:
     def attention_with_cplrp(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
+        value = stop_at_sinks(module, value)
         return attend(module, _lxt.stop_gradient(query), _lxt.stop_gradient(key), value, *args, **kwargs)
 
     return attention_with_cplrp

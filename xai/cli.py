@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,13 +23,23 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xai.schema import Explanation
+    from xai.doctor import Diagnosis
+    from xai.schema import Explanation, Mode
 
 DONE, DONE_WITH_FAILURES, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
 SAMPLES = "samples"
 """The dataset name that stands for the memes that ship with the package."""
 
-ModeName = Literal["text", "image", "image+text"]
+
+class ModeName(StrEnum):
+    """What the model sees; a class, since an option that may be repeated takes no `Literal`."""
+
+    TEXT = "text"
+    IMAGE = "image"
+    BOTH = "image+text"
+
+
+KindName = Literal["logit", "log_probability", "contrastive"]
 
 app = typer.Typer(
     name="xai",
@@ -63,6 +74,11 @@ def explain(
     mode: Annotated[list[ModeName] | None, typer.Option(help="What the model sees; may be repeated.")] = None,
     method: Annotated[str, typer.Option(help="See `xai methods`.")] = "attnlrp",
     targets: Annotated[Literal["each", "all"], typer.Option(help="Every label, or only all together.")] = "each",
+    target_kind: Annotated[KindName, typer.Option(help="What is made of the logits of a label's tokens.")] = "logit",
+    against: Annotated[str | None, typer.Option(help="For contrastive: the label to be contrasted with.")] = None,
+    answers: Annotated[
+        Path | None, typer.Option(help="JSONL of answers generated elsewhere: id, mode, generated_ids or text.")
+    ] = None,
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures, if not the dataset's.")] = None,
     language: Annotated[str, typer.Option(help="Language of the instruction.")] = "en",
     variant: Annotated[str | None, typer.Option(help="Prompt variant; the model's own by default.")] = None,
@@ -90,9 +106,12 @@ def explain(
             source,
             out_folder,
             task=task,
-            modes=mode or ["image+text"],
+            modes=[_mode(name) for name in mode or [ModeName.BOTH]],
             method=method,
             targets=targets,
+            target_kind=target_kind,
+            against=against,
+            answers=answers,
             style=style,
             images=images,
             batch_size=batch_size,
@@ -123,7 +142,7 @@ def show(
     if meme_id is None:
         _emit("Memes of the run", opened.predictions().select("meme_id", "mode", "labels").df(), as_json)
         return
-    explanation = opened.explanation(meme_id, mode=mode, target=target, method=method)
+    explanation = opened.explanation(meme_id, mode=_mode(mode) if mode else None, target=target, method=method)
     if png or html:
         from xai.attribution.figure import save_png
         from xai.attribution.page import save_html
@@ -177,9 +196,15 @@ def analyze(
     """How far the words with most relevance are the words that the model says it used (Jaccard)."""
     from xai.analysis.agreement import agreement_table, summary
     from xai.planted.groups import by_rationale
+    from xai.schema import ALL_LABELS
     from xai.store import open_run
 
     opened = open_run(run)
+    if not len(opened.explanations().filter(f"target = '{ALL_LABELS}'")):
+        raise ValueError(
+            f"run {run.name!r} has no explanation of all labels together, which is what is analysed; "
+            "explain with --target-kind logit or log_probability"
+        )
     table = agreement_table(opened, pooling=pooling)
     frame = summary(table)
     groups = by_rationale(opened, table)
@@ -251,14 +276,48 @@ def planted_evaluate(
         _print_frame(title.capitalize(), pd.DataFrame(part if isinstance(part, list) else [part]))
 
 
+@app.command()
+def doctor(
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="'planted', a folder, or a hub id.")] = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Versions and devices; with a model, the rule of every module and the conservation self-check."""
+    from xai.doctor import devices, diagnose, versions
+
+    environment: dict[str, Any] = {"versions": versions(), "devices": devices()}
+    if not as_json:
+        _print_environment(environment)
+    diagnosis = None if model is None else diagnose(model, device, dtype)
+    if as_json:
+        _print_json(environment | ({} if diagnosis is None else {"model": diagnosis.report()}))
+    elif diagnosis is not None:
+        _print_diagnosis(diagnosis)
+    if diagnosis is not None and diagnosis.problem:
+        reason = f"xai: {model} cannot be explained: {diagnosis.problem}"
+        err.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(NOTHING_DONE)
+
+
 @app.command("methods")
 def list_methods(as_json: JsonOption = False) -> None:
-    """The attribution methods."""
+    """The attribution methods: what each needs, its baseline, its sign, and where it comes from."""
     import pandas as pd
 
     from xai.attribution.methods import methods
 
-    rows = [{"name": m.name, "needs": ", ".join(sorted(m.needs)), "description": m.description} for m in methods()]
+    rows = [
+        {
+            "name": m.name,
+            "needs": ", ".join(sorted(m.needs)),
+            "baseline": m.baseline,
+            "sign": m.sign,
+            "source": m.source,
+            "description": m.description,
+        }
+        for m in methods()
+    ]
     _emit("Attribution methods", pd.DataFrame(rows), as_json)
 
 
@@ -276,13 +335,32 @@ def list_tasks(as_json: JsonOption = False) -> None:
 
 @app.command("models")
 def list_models(as_json: JsonOption = False) -> None:
-    """The model families that can be explained."""
+    """The model families that can be explained, and which of their classes get which rule."""
     import pandas as pd
 
     from xai.attribution.families import FAMILIES
 
-    rows = [{"name": f.name, "model_types": ", ".join(sorted(f.model_types))} for f in FAMILIES]
+    rows = [
+        {
+            "name": family.name,
+            "model_types": ", ".join(sorted(family.model_types)),
+            "reads": "text" if family.vision is None else "text, pictures",
+            "deepstack": family.vision is not None and family.vision.deepstack_features is not None,
+            "rules": "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in _own_rules(family.rules)),
+        }
+        for family in FAMILIES
+    ]
     _emit("Model families", pd.DataFrame(rows), as_json)
+
+
+def _own_rules(rules: Any) -> list[tuple[str, Any]]:
+    """The rules by class of a family; activations are the same for all."""
+    return [(str(kind), names) for kind, names in rules.items() if str(kind) != "activation"]
+
+
+def _mode(name: ModeName) -> Mode:
+    mode: Mode = name.value
+    return mode
 
 
 def _dataset(name: str) -> Path:
@@ -291,6 +369,27 @@ def _dataset(name: str) -> Path:
 
         return FOLDER
     return Path(name)
+
+
+def _print_environment(environment: dict[str, Any]) -> None:
+    import pandas as pd
+
+    packages = list(environment["versions"].items())
+    _print_frame("Versions", pd.DataFrame(packages, columns=["package", "version"]))
+    _print_frame("Devices", pd.DataFrame(environment["devices"]))
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    from xai.doctor import check_table, module_table
+
+    found = diagnosis.verification
+    if found is None:
+        return
+    _print_frame(f"Modules of {diagnosis.name} ({found.family})", module_table(found))
+    if found.checks:
+        _print_frame("Self-check by CP-LRP", check_table(found))
+    if not diagnosis.problem:
+        out.print(f"{diagnosis.name} can be explained", markup=False, highlight=False)
 
 
 def _report_run(folder: Path, explained: int, failed: int, resumed: int, as_json: bool) -> None:
@@ -312,6 +411,11 @@ def _print_explanation(explanation: Explanation) -> None:
     prediction, words = explanation.prediction, explanation.words
     target = "all labels" if explanation.target == "*" else explanation.target
     out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}  {explanation.method}  {escape(target)}")
+    kind = explanation.target_kind.replace("_", "-")
+    lead = f" over {escape(', '.join(explanation.contrast))}" if explanation.contrast else ""
+    out.print(f"target     {kind}{lead} = {explanation.target_value:.3f}", highlight=False)
+    if prediction.answer_source != "generated":
+        out.print(f"answer     from elsewhere ({prediction.answer_source.replace('_', ' ')})", highlight=False)
     out.print(f"labels     {escape(', '.join(prediction.labels)) or '—'}", highlight=False)
     out.print(f"says       {escape(', '.join(_named(prediction))) or '—'}", highlight=False)
     if len(words):

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
+from xai.attribution.align import _shares as token_shares
 from xai.attribution.align import word_relevance, words_of
+from xai.attribution.inputs import borrow
 from xai.attribution.methods import get_method
-from xai.attribution.relevance import Relevance
-from xai.attribution.targets import Target, all_labels, label_targets, token_offsets
+from xai.attribution.methods.attention import eager_attention
+from xai.attribution.patching import ATTENTION_NAMES
+from xai.attribution.relevance import SCOPES, Relevance, forward_logits
+from xai.attribution.targets import encode_answer, token_offsets
+from xai.choice import StageError, TargetChoice
+from xai.given import Answer
 from xai.models import VisionLanguageModel
+from xai.parts import to_json
 from xai.prompts import NOWHERE, EncodedPrompt, PromptStyle, Span, encode_prompt
-from xai.schema import SEGMENTS, Explanation, Meme, Mode, Prediction, Quality, Segment, Stage, TokenTable
+from xai.schema import (
+    SEGMENTS,
+    AnswerSource,
+    Explanation,
+    Meme,
+    Mode,
+    Prediction,
+    Quality,
+    Segment,
+    TokenTable,
+    Word,
+)
 from xai.tasks import Task
 from xai.tasks.answers import parse_answer
-
-Targets = Literal["all", "each"]
-"""Explain all labels of an answer together, or that and every label alone."""
-
-
-class StageError(ValueError):
-    """A record failed at a stage that is known; the message says what to do."""
-
-    def __init__(self, stage: Stage, reason: str) -> None:
-        super().__init__(reason)
-        self.stage = stage
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,17 @@ class Job:
     method: str = "attnlrp"
     options: Mapping[str, Any] = field(default_factory=dict)
     max_new_tokens: int = 512
+    choice: TargetChoice = field(default_factory=TargetChoice)
 
-    def check_prompt(self) -> None:
-        """Refuse at once a mode, language or variant that the task does not have."""
+    def check(self) -> None:
+        """Refuse at once what no meme can satisfy: an unknown method, prompt, or kind of target.
+
+        Raises:
+            ValueError: the message says what there is.
+        """
+        get_method(self.method)
         self.task.instruction(self.mode, self.style.language, self.style.variant, self.style.with_none)
+        self.choice.check(self.task)
 
     def encode(self, meme: Meme) -> EncodedPrompt:
         """The prompt of one meme; raises ValueError when the meme lacks what the mode needs."""
@@ -54,20 +71,52 @@ class Job:
     def answer(self, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]) -> list[Prediction]:
         """Let the model answer a batch."""
         answers = self.model.generate(prompts, self.max_new_tokens)
-        return [_prediction(self, meme, ids) for meme, ids in zip(memes, answers, strict=True)]
+        return [_prediction(self, meme, ids, "generated") for meme, ids in zip(memes, answers, strict=True)]
 
-    def explain(self, meme: Meme, prompt: EncodedPrompt, prediction: Prediction, wanted: Targets) -> list[Explanation]:
+    def given(self, meme: Meme, answer: Answer, text: str | None = None) -> Prediction:
+        """An answer that the model did not give in this job, as if it had been: by its ids, or by its text.
+
+        Args:
+            answer: token ids, used as they are; or a text, which is tokenised and flagged as such.
+            text: what the ids are said to mean, for a check.
+
+        Raises:
+            ValueError: no token, ids that the model does not have, or ids that mean another text.
+        """
+        tokenizer = self.model.processor.tokenizer
+        source: AnswerSource = "given_text" if isinstance(answer, str) else "given_ids"
+        ids = encode_answer(tokenizer, answer) if isinstance(answer, str) else [int(token) for token in answer]
+        _check_ids(self.model, ids)
+        prediction = _prediction(self, meme, tuple(ids), source)
+        meant = {prediction.text.strip(), tokenizer.decode(ids, skip_special_tokens=False).strip()}
+        if text is not None and text.strip() not in meant:
+            raise ValueError(
+                f"the ids of the answer for meme {meme.id!r} mean {prediction.text[:60]!r} to this model and not "
+                f"{text[:60]!r}; are they another tokenizer's? Give the text alone to have it tokenised anew"
+            )
+        return prediction
+
+    def explain(self, meme: Meme, prompt: EncodedPrompt, prediction: Prediction) -> list[Explanation]:
         """Explanations of one answer: all labels together first, then each label where asked for.
 
         Raises:
             StageError: the answer cannot be read or names no label, or relevance is not finite.
+            ValueError: the answer does not have the label or span that is asked for.
         """
-        located, missing = _label_targets(self, prompt, prediction)
-        targets = [all_labels(located)] + (located if wanted == "each" else [])
-        inputs = _with_answer(prompt, prediction.generated_ids)
+        tokenizer = self.model.processor.tokenizer
+        task, style = self.task, self.style
+        offered = [name for name in task.label_names if style.with_none or name != task.none_label]
+        targets, missing = self.choice.located(tokenizer, prediction, offered, len(prompt))
+        inputs = inputs_of_answer(prompt, prediction.generated_ids)
+        method, units = get_method(self.method), self._units(meme, prompt)
         with self.model.lock:
-            results = get_method(self.method)(self.model.model, inputs, targets, **self.options)
-        return [_explanation(self, meme, prompt, prediction, result, missing) for result in results]
+            results = method(self.model.model, inputs, targets, **units, **self.options)
+            changed = _changed_choices(self, inputs, prediction, results)
+        settings = {"units": "words"} if units else {}
+        return [
+            _explanation(self, meme, prompt, prediction, result, settings, missing, n_changed)
+            for result, n_changed in zip(results, changed, strict=True)
+        ]
 
     def config(self) -> dict[str, Any]:
         """What decides the explanations, in JSON values."""
@@ -77,37 +126,67 @@ class Job:
             "prompt": asdict(self.style),
             "method": self.method,
             "options": dict(self.options),
+            "target": self.choice.config(),
             "max_new_tokens": self.max_new_tokens,
             "model": self.model.describe(),
         }
 
+    def _units(self, meme: Meme, prompt: EncodedPrompt) -> dict[str, Any]:
+        """The words as ``groups``, for a method that takes the text apart and was not told into what."""
+        takes = inspect.signature(get_method(self.method).function).parameters
+        if "groups" not in takes or "groups" in self.options:
+            return {}
+        words = words_of(meme.text, meme.words) if self.mode != "image" else ()
+        return {"groups": word_groups(words, prompt)}
 
-def _prediction(job: Job, meme: Meme, generated_ids: tuple[int, ...]) -> Prediction:
+
+def word_groups(words: Sequence[Word], prompt: EncodedPrompt) -> list[list[int]]:
+    """The tokens of each word as indices in the prompt; words that share a token are one group.
+
+    A token that holds parts of two words can only be replaced whole. Words without a token are left out, and
+    so are tokens between words.
+    """
+    indices = [index for index, segment in enumerate(prompt.segments) if segment == "text"]
+    spans = np.array([prompt.text_spans[index] for index in indices], dtype=np.int64).reshape(-1, 2)
+    token, word, _ = token_shares(words, spans)
+    group_of: dict[int, set[int]] = {}
+    for index in range(len(words)):
+        group = {indices[place] for place in token[word == index].tolist()}
+        group.update(*(group_of[position] for position in group if position in group_of))
+        group_of.update(dict.fromkeys(group, group))
+    return sorted({id(group): sorted(group) for group in group_of.values()}.values())
+
+
+def _prediction(job: Job, meme: Meme, generated_ids: tuple[int, ...], source: AnswerSource) -> Prediction:
+    described = job.model.describe() if source == "generated" else {}
     text, _ = token_offsets(job.model.processor.tokenizer, generated_ids)
     answer = parse_answer(job.task, text, job.mode)
-    return Prediction(meme_id=meme.id, mode=job.mode, generated_ids=generated_ids, text=text, **dict(answer))
-
-
-def _label_targets(job: Job, prompt: EncodedPrompt, prediction: Prediction) -> tuple[list[Target], tuple[str, ...]]:
-    if prediction.parse == "unparsed":
-        raise StageError(
-            "predict", f"the answer could not be read: {prediction.parse_note}; see its raw text in the run"
-        )
-    found = label_targets(
-        job.model.processor.tokenizer,
-        prediction.generated_ids,
-        prediction.text,
-        prediction.label_spans,
-        prompt_length=len(prompt),
+    return Prediction(
+        meme_id=meme.id,
+        mode=job.mode,
+        generated_ids=generated_ids,
+        text=text,
+        answer_source=source,
+        attention=described.get("attention"),
+        dtype=described.get("dtype"),
+        **dict(answer),
     )
-    located = [target for target in found if target.located]
-    if not located:
-        raise StageError("predict", "the answer names no label of the task, so there is nothing to explain")
-    names = {target.name for target in located}
-    return located, tuple(label for label in prediction.labels if label not in names)
 
 
-def _with_answer(prompt: EncodedPrompt, generated_ids: Sequence[int]) -> dict[str, torch.Tensor]:
+def _check_ids(model: VisionLanguageModel, ids: Sequence[int]) -> None:
+    n_tokens = model.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    if not ids:
+        raise ValueError("the answer has no token; give its text or its token ids")
+    unknown = [token for token in ids if not 0 <= token < n_tokens]
+    if unknown:
+        raise ValueError(
+            f"the answer has tokens {unknown[:8]}, but the model has {n_tokens}; are they of its tokenizer?"
+        )
+    if model.processor.image_token_id in ids:
+        raise ValueError(f"the answer holds the image placeholder {model.processor.image_token!r}; leave it out")
+
+
+def inputs_of_answer(prompt: EncodedPrompt, generated_ids: Sequence[int]) -> dict[str, torch.Tensor]:
     """The prompt followed by exactly the ids that were generated."""
     ids = torch.tensor([list(generated_ids)])
     added = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": torch.zeros_like(ids)}
@@ -117,13 +196,45 @@ def _with_answer(prompt: EncodedPrompt, generated_ids: Sequence[int]) -> dict[st
     }
 
 
+def _changed_choices(
+    job: Job, inputs: Mapping[str, torch.Tensor], prediction: Prediction, results: Sequence[Relevance]
+) -> list[int | None]:
+    """For each result, at how many target tokens the model, as it explains, would have chosen another token.
+
+    ``None`` where it chose them itself with the same attention and dtype, so that there is nothing to ask.
+    """
+    attention, scope = _explaining(job)
+    if (prediction.attention, prediction.dtype) == (attention, job.model.describe()["dtype"]):
+        return [None] * len(results)
+    targets = [result.target for result in results]
+    with borrow(job.model.model, inputs, targets, gradients=False) as (_, batch), scope:
+        best = forward_logits(job.model.model, batch).argmax(dim=-1).tolist()
+    chosen = dict(zip(batch.predicted, best, strict=True))
+    return [
+        sum(chosen[position] != token for position, token in zip(one.positions, one.token_ids, strict=True))
+        for one in targets
+    ]
+
+
+def _explaining(job: Job) -> tuple[str, AbstractContextManager[object]]:
+    """The attention that the method computes with, and what brings the model there: LRP wraps sdpa."""
+    model, method = job.model.model, get_method(job.method)
+    if method.name in ATTENTION_NAMES:
+        return "sdpa", SCOPES[method.name](model)
+    if "attention weights" in method.needs:
+        return "eager", eager_attention(model)
+    return job.model.describe()["attention"], nullcontext()
+
+
 def _explanation(
     job: Job,
     meme: Meme,
     prompt: EncodedPrompt,
     prediction: Prediction,
     result: Relevance,
+    settings: Mapping[str, object],
     missing: tuple[str, ...],
+    n_changed: int | None,
 ) -> Explanation:
     tokens = _token_table(job, prompt, prediction, result.tokens)
     in_text = [index for index, segment in enumerate(tokens.segment) if segment == "text"]
@@ -136,13 +247,21 @@ def _explanation(
         method=job.method,
         target=result.target.name,
         target_kind=result.target.kind,
+        target_positions=result.target.positions,
+        target_token_ids=result.target.token_ids,
+        contrast_ids=result.target.contrast_ids,
+        contrast=result.target.contrast,
         target_value=result.value,
+        baseline_value=result.baseline_value,
+        # As they come back from a run: JSON knows neither tuples nor numpy.
+        settings=json.loads(to_json({**settings, **result.settings})),
         token_table=tokens,
         word_table=word_relevance(words, spans, result.tokens[in_text]),
         image_levels=result.image_grid,
+        pixels=result.pixels,
         image_size=prompt.image_size,
         shares=_shares(tokens),
-        quality=_quality(tokens, result, prediction, missing),
+        quality=_quality(tokens, result, prediction, missing, n_changed),
         config=job.config(),
     )
 
@@ -171,7 +290,9 @@ def _shares(tokens: TokenTable) -> dict[Segment, float]:
     return {segment: float(values[segments == segment].sum()) for segment in SEGMENTS}
 
 
-def _quality(tokens: TokenTable, result: Relevance, prediction: Prediction, missing: tuple[str, ...]) -> Quality:
+def _quality(
+    tokens: TokenTable, result: Relevance, prediction: Prediction, missing: tuple[str, ...], n_changed: int | None
+) -> Quality:
     if result.non_finite:
         raise StageError(
             "attribute",
@@ -180,10 +301,13 @@ def _quality(tokens: TokenTable, result: Relevance, prediction: Prediction, miss
     size = np.abs(np.array(tokens.relevance))
     template = np.array(tokens.segment) == "template"
     total = float(size.sum()) or 1.0
+    gained = result.value - result.baseline_value
     return Quality(
-        conservation=result.total / result.value if result.value else None,
+        conservation=result.total / gained if gained else None,
         sink_share=float(size[0]) / total,
         template_share=float(size[template].sum()) / total,
         labels_located=len(prediction.labels) - len(missing),
         labels_missing=missing,
+        target_choice_changed=n_changed,
+        position_share=result.position_share,
     )

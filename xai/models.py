@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    GenerationConfig,
+)
 
 from xai.planted import CHECKPOINT
 from xai.prompts import EncodedPrompt, PromptStyle, collate
@@ -109,21 +115,49 @@ def load_model(
     Raises:
         ValueError: there is no such model here, or it is not a vision-language checkpoint.
     """
-    folder = CHECKPOINT if str(name) == "planted" else Path(name)
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if dtype is None:
-        dtype = torch.float32 if chosen.type == "cpu" else "auto"
-    source = str(folder) if folder.is_dir() else str(name)
-    options: dict[str, Any] = {"trust_remote_code": False}
+    folder, source = _located(name)
     try:
-        processor = AutoProcessor.from_pretrained(source, **options)
-        model = AutoModelForImageTextToText.from_pretrained(source, dtype=dtype, use_safetensors=True, **options)
+        processor = AutoProcessor.from_pretrained(source, trust_remote_code=False)
+        model = _weights(AutoModelForImageTextToText, source, device, dtype)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(_load_advice(str(name), error)) from error
-    model = model.to(chosen).eval()
     return VisionLanguageModel(
         name=str(name), model=model, processor=processor, fingerprint=fingerprint(model), style=style or _style(folder)
     )
+
+
+def load_weights(
+    name: str | Path = "planted",
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> nn.Module:
+    """The bare model of :func:`load_model`, or a text-only decoder, without what it takes to ask it a question.
+
+    Raises:
+        ValueError: there is no such model here, or it is no language model.
+    """
+    _, source = _located(name)
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        sees = type(config) in AutoModelForImageTextToText._model_mapping
+        return _weights(AutoModelForImageTextToText if sees else AutoModelForCausalLM, source, device, dtype)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(_load_advice(str(name), error)) from error
+
+
+def _located(name: str | Path) -> tuple[Path, str]:
+    """The checkpoint's folder, which need not exist, and what transformers is to load."""
+    folder = CHECKPOINT if str(name) == "planted" else Path(name)
+    return folder, str(folder) if folder.is_dir() else str(name)
+
+
+def _weights(loader: Any, source: str, device: str | torch.device | None, dtype: torch.dtype | str | None) -> nn.Module:
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if dtype is None:
+        dtype = torch.float32 if chosen.type == "cpu" else "auto"
+    model: nn.Module = loader.from_pretrained(source, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+    return model.to(chosen).eval()
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -57,6 +57,9 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "referred_image_concepts": pa.list_(_TEXT),
             "parse": _TEXT,
             "parse_note": _TEXT,
+            "answer_source": _TEXT,
+            "attention": _TEXT,
+            "dtype": _TEXT,
         }
     ),
     "explanations": pa.schema(
@@ -66,7 +69,13 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "target": _TEXT,
             "method": _TEXT,
             "target_kind": _TEXT,
+            "target_positions": pa.list_(_WHOLE),
+            "target_token_ids": pa.list_(_WHOLE),
+            "contrast_ids": pa.list_(_WHOLE),
+            "contrast": pa.list_(_TEXT),
             "target_value": _REAL,
+            "baseline_value": _REAL,
+            "settings": _TEXT,
             "token": pa.list_(_TEXT),
             "token_start": pa.list_(_WHOLE),
             "token_end": pa.list_(_WHOLE),
@@ -82,6 +91,8 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "word_gap": _REAL,
             "image_levels": pa.list_(_REAL),
             "image_shape": pa.list_(_WHOLE),
+            "pixels": pa.list_(_REAL),
+            "pixels_shape": pa.list_(_WHOLE),
             "image_width": _WHOLE,
             "image_height": _WHOLE,
             **{f"share_{segment}": _REAL for segment in SEGMENTS},
@@ -91,12 +102,28 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "non_finite": _WHOLE,
             "labels_located": _WHOLE,
             "labels_missing": pa.list_(_TEXT),
+            "target_choice_changed": _WHOLE,
+            "position_share": _REAL,
             "config": _TEXT,
         }
     ),
     "failures": pa.schema({"meme_id": _TEXT, "mode": _TEXT, "stage": _TEXT, "reason": _TEXT}),
 }
 """The columns of every kind of part."""
+
+_SAME = (
+    "mode",
+    "target",
+    "method",
+    "target_kind",
+    "target_positions",
+    "target_token_ids",
+    "contrast_ids",
+    "contrast",
+    "target_value",
+    "baseline_value",
+)
+"""Fields of an explanation that have a column of their name."""
 
 
 def as_table(kind: Kind, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -131,22 +158,18 @@ def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:
         "unknown_labels": prediction.unknown_labels,
         "referred_words": prediction.referred_words,
         "referred_image_concepts": prediction.referred_image_concepts,
-        "parse": prediction.parse,
-        "parse_note": prediction.parse_note,
+        **{name: getattr(prediction, name) for name in ("parse", "parse_note", "answer_source", "attention", "dtype")},
     }
 
 
 def explanation_row(e: Explanation) -> dict[str, Any]:
     """One row of ``explanations``; its tables are list columns."""
-    tokens, words, levels = e.token_table, e.word_table, e.image_levels
+    tokens, words = e.token_table, e.word_table
     width, height = e.image_size or (None, None)
     return {
         "meme_id": e.meme.id,
-        "mode": e.mode,
-        "target": e.target,
-        "method": e.method,
-        "target_kind": e.target_kind,
-        "target_value": e.target_value,
+        **{name: getattr(e, name) for name in _SAME},
+        "settings": to_json(e.settings),
         "token": tokens.token,
         **{f"token_{name}": getattr(tokens, name) for name in ("start", "end", "segment", "relevance")},
         "word": words.word,
@@ -154,8 +177,8 @@ def explanation_row(e: Explanation) -> dict[str, Any]:
             f"word_{name}": getattr(words, name)
             for name in ("start", "end", "box", "relevance", "mean_abs", "n_tokens", "gap")
         },
-        "image_levels": None if levels is None else levels.ravel(),
-        "image_shape": None if levels is None else levels.shape,
+        **_flat("image_levels", "image_shape", e.image_levels),
+        **_flat("pixels", "pixels_shape", e.pixels),
         "image_width": width,
         "image_height": height,
         **{f"share_{segment}": e.shares.get(segment) for segment in SEGMENTS},
@@ -166,20 +189,30 @@ def explanation_row(e: Explanation) -> dict[str, Any]:
 
 def explanation_from_rows(row: Mapping[str, Any], answer: Mapping[str, Any]) -> Explanation:
     """Rebuilds exactly the explanation of which ``row`` was made; ``answer`` is the row of its prediction."""
-    levels, size = row["image_levels"], (row["image_width"], row["image_height"])
+    size = row["image_width"], row["image_height"]
     shares = {segment: row[f"share_{segment}"] for segment in SEGMENTS}
     return Explanation(
         meme=meme_from_row(answer),
         prediction=prediction_from_row(answer),
-        **{name: row[name] for name in ("mode", "method", "target", "target_kind", "target_value")},
+        **{name: row[name] for name in _SAME},
+        settings=json.loads(row["settings"]),
         token_table=TokenTable(token=row["token"], **_columns(row, "token", TokenTable)),
         word_table=WordTable(word=row["word"], **_columns(row, "word", WordTable)),
-        image_levels=None if levels is None else np.reshape(levels, row["image_shape"]),
+        image_levels=_shaped(row["image_levels"], row["image_shape"]),
+        pixels=_shaped(row["pixels"], row["pixels_shape"]),
         image_size=None if None in size else size,
         shares={segment: share for segment, share in shares.items() if share is not None},
         quality=Quality(**{name: row[name] for name in Quality.model_fields}),
         config=json.loads(row["config"]),
     )
+
+
+def _flat(name: str, shape_name: str, array: np.ndarray | None) -> dict[str, Any]:
+    return {name: None if array is None else array.ravel(), shape_name: None if array is None else array.shape}
+
+
+def _shaped(values: list[float] | None, shape: list[int]) -> np.ndarray | None:
+    return None if values is None else np.reshape(values, shape)
 
 
 def _columns(row: Mapping[str, Any], prefix: str, table: type[TokenTable | WordTable]) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from xai.attribution.methods import get_method
+from xai.attribution.targets import TargetKind
+from xai.choice import StageError, TargetChoice, Targets, choice_of
 from xai.datasets import read_memes
-from xai.jobs import Job, StageError, Targets
+from xai.given import Answer, GivenAnswers, read_answers
+from xai.jobs import Job
 from xai.models import VisionLanguageModel
 from xai.prompts import EncodedPrompt, PromptStyle
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction, Stage
@@ -35,6 +37,10 @@ def explain(
     mode: Mode = "image+text",
     method: str = "attnlrp",
     target: str = ALL_LABELS,
+    target_kind: TargetKind = "logit",
+    against: str | None = None,
+    span: tuple[int, int] | None = None,
+    answer: Answer | None = None,
     style: PromptStyle | None = None,
     max_new_tokens: int = 512,
     **options: Any,
@@ -43,21 +49,26 @@ def explain(
 
     Args:
         target: a label of the answer, or ``"*"`` for all of them together.
-        method: a name from ``xai methods``; ``options`` go to it.
+        target_kind: ``logit`` (the sum of the logits of the label's tokens), ``log_probability``, or ``contrastive``:
+            the lead over another label at the first token where the two part. ``"*"`` has no lead.
+        against: for ``contrastive``, the other label; the strongest that was not answered by default.
+        span: characters ``(start, end)`` of the answer to be explained instead of labels.
+        answer: an answer to be explained as if the model had given it ("what would speak for this label?"): token
+            ids, used as they are, or a text, which is tokenised and flagged as such in ``prediction.answer_source``.
+        method: a name from ``xai methods``; ``options`` go to it. Methods that take the text apart get its words.
         style: prompt language and variant; the model's own by default.
 
     Raises:
-        ValueError: the meme lacks what the mode needs, the answer holds no label to explain, or a name is unknown.
+        ValueError: the meme lacks what the mode needs, the answer does not hold what is to be explained, or a name
+            is unknown.
     """
-    (prediction,) = predict(model, [meme], task=task, mode=mode, style=style, max_new_tokens=max_new_tokens)
-    wanted: Targets = "all" if target == ALL_LABELS else "each"
-    explanations = explain_answer(
-        model, meme, prediction, task=task, method=method, targets=wanted, style=style, **options
-    )
-    for explanation in explanations:
-        if explanation.target == target:
-            return explanation
-    raise ValueError(f"the model did not answer {target!r} for meme {meme.id!r}; it answered {prediction.labels}")
+    choice = choice_of(target, target_kind, against, span)
+    job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice)
+    job.check()
+    prompt = job.encode(meme)
+    (prediction,) = job.answer([meme], [prompt]) if answer is None else [job.given(meme, answer)]
+    (explanation,) = job.explain(meme, prompt, prediction)
+    return explanation
 
 
 def explain_answer(
@@ -68,16 +79,24 @@ def explain_answer(
     task: str | Task = "ukrmeme",
     method: str = "attnlrp",
     targets: Targets = "each",
+    target_kind: TargetKind = "logit",
+    against: str | None = None,
     style: PromptStyle | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """Explain an answer that the model gave already, by the ids that it generated: all labels together, then each.
 
+    Leads (``target_kind="contrastive"``) have no sum, and so come for each label only. If the answer was generated
+    with another attention or dtype than it is explained with, ``quality.target_choice_changed`` says whether the
+    model would still have chosen the target's tokens.
+
     Raises:
         ValueError: the answer holds no label to explain, or a name is unknown.
     """
-    job = Job(model, _task(task), prediction.mode, style or model.style, method, options)
-    return job.explain(meme, job.encode(meme), prediction, targets)
+    choice = TargetChoice(targets, kind=target_kind, against=against)
+    job = Job(model, _task(task), prediction.mode, style or model.style, method, options, choice=choice)
+    job.check()
+    return job.explain(meme, job.encode(meme), prediction)
 
 
 def predict(
@@ -112,6 +131,9 @@ def explain_dataset(
     modes: Sequence[Mode] = ("image+text",),
     method: str = "attnlrp",
     targets: Targets = "each",
+    target_kind: TargetKind = "logit",
+    against: str | None = None,
+    answers: str | Path | None = None,
     style: PromptStyle | None = None,
     images: Path | None = None,
     batch_size: int = 8,
@@ -128,40 +150,48 @@ def explain_dataset(
     Args:
         dataset: JSONL, CSV, Parquet or a folder of pictures (see ``xai.datasets``).
         targets: ``"each"`` stores every label of an answer and all together, ``"all"`` only the latter.
+        target_kind, against: as for :func:`explain`; leads are stored for each label only.
+        answers: a JSONL file of answers that were generated elsewhere, which the model is then not asked for: ``id``,
+            ``mode`` where they differ by mode, and ``generated_ids`` or ``text`` or both (see :mod:`xai.given`).
         on_progress: called with the number of memes finished since the last call.
 
     Raises:
         ValueError: the dataset or the run folder cannot be used as a whole.
     """
     chosen, style = _task(task), style or model.style
-    jobs = [Job(model, chosen, mode, style, method, options, max_new_tokens) for mode in modes]
-    get_method(method)
+    choice = TargetChoice(targets, kind=target_kind, against=against)
+    jobs = [Job(model, chosen, mode, style, method, options, max_new_tokens, choice) for mode in modes]
     for job in jobs:
-        job.check_prompt()
-    config = _run_config(jobs, dataset, targets, batch_size, limit)
+        job.check()
+    given = None if answers is None else read_answers(answers)
+    config = _run_config(jobs, dataset, given, batch_size, limit)
     counts = {"explained": 0, "failed": 0, "resumed": 0}
     with RunWriter(out, config) as writer:
         done = writer.done()
+        known: set[str] = set()
         for batch in _batches(islice(read_memes(dataset, images=images), limit), batch_size):
             for record in batch:
                 if isinstance(record, Failure):
                     _store(writer, done, counts, record, (), (record,), None)
             memes = [record for record in batch if isinstance(record, Meme)]
+            known |= {record.id if isinstance(record, Meme) else record.meme_id for record in batch}
             for job in jobs:
                 if any((meme.id, job.mode) not in done for meme in memes):
-                    for meme, prediction, explanations, failures in _explain_batch(job, memes, targets):
+                    for meme, prediction, explanations, failures in _explain_batch(job, memes, given):
                         _store(writer, done, counts, prediction, explanations, failures, meme)
                 else:
                     counts["resumed"] += len(memes)
             on_progress(len(batch))
+        for failure in _unused(given, known if limit is None else None):
+            _store(writer, done, counts, failure, (), (failure,), None)
     return RunSummary(**counts)
 
 
 Row = tuple[Meme, Prediction | None, list[Explanation], list[Failure]]
 
 
-def _explain_batch(job: Job, memes: Sequence[Meme], targets: Targets) -> Iterator[Row]:
-    """Answer a batch at once and explain each answer; whatever fails is a failure of its own record."""
+def _explain_batch(job: Job, memes: Sequence[Meme], given: GivenAnswers | None) -> Iterator[Row]:
+    """Answer a batch at once, or take the answers that are given, and explain each; a failure is of one record."""
     prompts: dict[str, EncodedPrompt] = {}
     failures: dict[str, Failure] = {}
     for meme in memes:
@@ -170,14 +200,17 @@ def _explain_batch(job: Job, memes: Sequence[Meme], targets: Targets) -> Iterato
         except ValueError as error:
             failures[meme.id] = _failure(job, meme, "read", error)
     readable = [meme for meme in memes if meme.id in prompts]
-    answers = _answer_or_fail(job, readable, [prompts[meme.id] for meme in readable])
+    if given is None:
+        answers = _answer_or_fail(job, readable, [prompts[meme.id] for meme in readable])
+    else:
+        answers = {meme.id: _given_or_fail(job, meme, given) for meme in readable}
     for meme in memes:
         answer = failures.get(meme.id) or answers[meme.id]
         if isinstance(answer, Failure):
             yield meme, None, [], [answer]
             continue
         try:
-            yield meme, answer, job.explain(meme, prompts[meme.id], answer, targets), []
+            yield meme, answer, job.explain(meme, prompts[meme.id], answer), []
         except (ValueError, RuntimeError) as error:
             stage = error.stage if isinstance(error, StageError) else "attribute"
             yield meme, answer, [], [_failure(job, meme, stage, error)]
@@ -202,6 +235,25 @@ def _answer_or_fail(
     for meme, prompt in zip(memes, prompts, strict=True):
         answers |= _answer_or_fail(job, [meme], [prompt])
     return answers
+
+
+def _given_or_fail(job: Job, meme: Meme, given: GivenAnswers) -> Prediction | Failure:
+    try:
+        found = given.find(meme.id, job.mode)
+        if found.generated_ids:
+            return job.given(meme, found.generated_ids, found.text)
+        return job.given(meme, found.text or "")
+    except ValueError as error:
+        return _failure(job, meme, "predict", error)
+
+
+def _unused(given: GivenAnswers | None, known: set[str] | None) -> list[Failure]:
+    """Failures of the lines that hold no answer and, where ``known`` is the whole dataset, of answers to no meme."""
+    if given is None:
+        return []
+    strangers = [] if known is None else [name for name in given.ids if name not in known]
+    reason = f"{given.name!r} answers a meme that is not in the dataset; correct its id"
+    return [*given.failures, *(Failure(meme_id=name, stage="read", reason=reason) for name in strangers)]
 
 
 def _store(
@@ -233,13 +285,13 @@ def _task(task: str | Task) -> Task:
 
 
 def _run_config(
-    jobs: Sequence[Job], dataset: str | Path, targets: Targets, batch_size: int, limit: int | None
+    jobs: Sequence[Job], dataset: str | Path, given: GivenAnswers | None, batch_size: int, limit: int | None
 ) -> dict[str, Any]:
     """What decides the rows of a run; a run folder is only resumed under the same."""
     return jobs[0].config() | {
         "modes": [job.mode for job in jobs],
         "dataset": Path(dataset).name,
-        "targets": targets,
+        "answers": None if given is None else {"file": given.name, "sha256": given.digest},
         "batch_size": batch_size,
         "limit": limit,
         "seed": 0,

@@ -23,6 +23,7 @@ Mode = Literal["text", "image", "image+text"]
 Segment = Literal["text", "image", "instruction", "template", "answer"]
 Parse = Literal["strict", "repaired", "unparsed"]
 Stage = Literal["read", "predict", "attribute", "align", "store"]
+AnswerSource = Literal["generated", "given_ids", "given_text"]
 Box = tuple[float, float, float, float]
 
 MODES: tuple[Mode, ...] = ("text", "image", "image+text")
@@ -123,6 +124,10 @@ class Prediction(Record):
 
     ``generated_ids`` are exactly the ids that the model produced, up to and including the
     end-of-sequence token. ``unknown_labels`` are labels outside the task's inventory, verbatim.
+
+    ``answer_source`` says where the answer comes from: ``generated`` by the model of the run, ``given_ids``
+    from elsewhere by its token ids, or ``given_text``, tokenised anew, so that the tokens need not be those
+    of who wrote it. ``attention`` and ``dtype`` are those that the model answered with; ``None`` if it did not.
     """
 
     meme_id: str
@@ -136,6 +141,9 @@ class Prediction(Record):
     referred_image_concepts: tuple[str, ...] = ()
     parse: Parse = "strict"
     parse_note: str = ""
+    answer_source: AnswerSource = "generated"
+    attention: str | None = None
+    dtype: str | None = None
 
 
 class TokenTable(Record):
@@ -182,9 +190,13 @@ class WordTable(Record):
 class Quality(Record):
     """How far an explanation can be trusted; numbers are reported, never corrected.
 
-    ``conservation`` is total relevance over the target's value (1 is exact; ``None`` when the value is
-    0). ``sink_share`` is the share of absolute relevance on the first token of the sequence and
-    ``template_share`` that on chat-template tokens. ``non_finite`` counts NaN and infinite values.
+    ``conservation`` is total relevance over ``target_value - baseline_value`` (1 is exact; ``None`` when that
+    is 0; it says nothing of methods without a sign). ``sink_share`` is the share of absolute relevance on the
+    first token of the sequence and ``template_share`` that on chat-template tokens. ``non_finite`` counts NaN
+    and infinite values. ``target_choice_changed`` counts the target tokens that are not the most likely ones
+    for the model as it explains, what precedes them being given; ``None``, not counted, where the same model
+    chose them with the same attention and dtype. ``position_share`` is, of the relevance of the image tokens,
+    what the vision tower hands on to its position embeddings and so to no pixel; ``None`` unless it was asked.
     """
 
     conservation: float | None
@@ -193,14 +205,22 @@ class Quality(Record):
     non_finite: int = 0
     labels_located: int = 0
     labels_missing: tuple[str, ...] = ()
+    target_choice_changed: int | None = None
+    position_share: float | None = None
 
 
 class Explanation(Record):
     """The relevance of one target of one prediction, by one method.
 
-    ``target`` is a label, or ``"*"`` for all labels of the answer together; ``target_value`` is the
-    quantity that was differentiated (a sum of logits). ``image_levels`` has shape
-    ``(1 + n_deepstack, grid_h, grid_w)``: the merged image tokens first, then every deepstack level.
+    ``target`` is a label, ``"*"`` for all labels of the answer together, or the characters of a span. The
+    quantity that was explained is ``target_kind`` of the tokens ``target_token_ids`` at ``target_positions``,
+    which are rows of the token table; see :class:`xai.attribution.targets.Target`. ``contrast_ids`` are the
+    tokens that they are contrasted with, and ``contrast`` the labels which those begin. ``target_value`` is
+    that quantity on the input, and ``baseline_value`` what it is at the method's baseline, 0 without one.
+    ``settings`` are the options that the numbers depend on, as the method used them. ``image_levels`` has
+    shape ``(1 + n_deepstack, grid_h, grid_w)``: the merged image tokens first, then every deepstack level.
+    ``pixels``, with ``depth="pixels"``, has shape ``(patch_rows, patch_columns)``: what the vision tower hands on
+    of it, added over the pixels of each patch.
     """
 
     meme: Meme
@@ -209,10 +229,17 @@ class Explanation(Record):
     method: str
     target: str
     target_kind: str = "logit"
+    target_positions: tuple[int, ...] = ()
+    target_token_ids: tuple[int, ...] = ()
+    contrast_ids: tuple[int, ...] = ()
+    contrast: tuple[str, ...] = ()
     target_value: float
+    baseline_value: float = 0.0
+    settings: Mapping[str, Any] = Field(default_factory=dict)
     token_table: TokenTable
     word_table: WordTable
     image_levels: Array | None = None
+    pixels: Array | None = None
     image_size: tuple[int, int] | None = None
     """(width, height) of the original picture in pixels."""
     shares: Mapping[Segment, float]

@@ -50,7 +50,7 @@ from xai.parts import (
 )
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's layout and columns."""
 _VERSIONED = ("meme-xai", "torch", "torchvision", "transformers", "tokenizers", "lxt", "zennit", "captum", "numpy")
 
@@ -299,7 +299,7 @@ def _locked(path: Path) -> int:
 
 def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
     if not (path / "run.json").exists():
-        return {"format": FORMAT, "config": config, "seed": config.get("seed"), "versions": _versions()}
+        return {"format": FORMAT, "config": config, "seed": config.get("seed"), "versions": installed_versions()}
     info = _read_info(path)
     differing = sorted(_differences(info["config"], config))
     if differing:
@@ -307,7 +307,7 @@ def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
             f"run {path.name!r} was made with another configuration (differing: {', '.join(differing)}); "
             "use the same one to resume it, or another folder"
         )
-    versions = _versions()
+    versions = installed_versions()
     if versions not in [info["versions"], *info.get("resumed_with", [])]:
         info["resumed_with"] = [*info.get("resumed_with", []), versions]
     return info
@@ -334,7 +334,8 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def _versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
+    """The versions of Python and of the packages that a run depends on, as ``run.json`` has them."""
     found = {"python": platform.python_version()}
     for name in _VERSIONED:
         try:

@@ -13,17 +13,15 @@ from torch import Tensor, nn
 from xai.attribution.families import Family, UnsupportedModelError
 from xai.attribution.inputs import Batch, borrow
 from xai.attribution.methods.registry import method
-from xai.attribution.patching import _configs
+from xai.attribution.patching import attention_set_to, refuse_patched
 from xai.attribution.relevance import (
     Relevance,
     differentiate,
     forward_logits,
     leaves_of,
     placed,
-    refuse_patched,
     resolved_score,
 )
-from xai.attribution.rules import RuleKind
 from xai.attribution.targets import Target
 
 Inputs = Mapping[str, Tensor]
@@ -88,17 +86,13 @@ def attention_x_gradient(model: nn.Module, inputs: Inputs, targets: Sequence[Tar
 
 @contextmanager
 def eager_attention(model: nn.Module) -> Iterator[None]:
-    """Within the block attention is computed so that its weights can be read; afterwards as it was, config by config.
+    """Within the block attention is computed so that its weights can be read; afterwards as it was.
 
     Raises:
         AlreadyPatchedError: the model is inside an LRP block.
     """
     refuse_patched(model)
-    with ExitStack() as stack:
-        for config in reversed(_configs(model)):
-            # Setting a parent's implementation sets its children's too; undone in reverse, children come last.
-            stack.callback(setattr, config, "_attn_implementation", config._attn_implementation)
-        model.set_attn_implementation("eager")  # type: ignore[operator]
+    with attention_set_to(model, "eager"):
         yield
 
 
@@ -114,8 +108,7 @@ def _attend(model: nn.Module, family: Family, batch: Batch) -> tuple[Tensor, lis
         if threading.get_ident() == owner and output[1] is not None:
             weights.append(output[1])
 
-    layers = model.get_submodule(family.decoder_layers)
-    attentions = [module for module in layers.modules() if family.kind_of(module) is RuleKind.ATTENTION]
+    attentions = family.attentions(model)
     with ExitStack() as stack:
         for module in attentions:
             stack.callback(module.register_forward_hook(take_weights).remove)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from captum.attr import IntegratedGradients
@@ -11,31 +11,52 @@ from torch import Tensor, nn
 
 from xai.attribution.methods.registry import method
 from xai.attribution.perturb import Baseline, OpenModel, baselines, open_model
-from xai.attribution.relevance import Floats, Relevance, differentiate, gradient_x_input, leaf_names, placed, relevance
+from xai.attribution.relevance import (
+    Depth,
+    Floats,
+    LrpOptions,
+    Relevance,
+    differentiate,
+    gradient_x_input,
+    leaf_names,
+    placed,
+    relevance,
+)
 from xai.attribution.targets import Target
 
 Inputs = Mapping[str, Tensor]
 
 
 @method(name="attnlrp", needs=["gradients"], source="Achtibat et al. 2024, arXiv:2402.05602")
-def attnlrp_relevance(model: nn.Module, inputs: Inputs, targets: Sequence[Target]) -> list[Relevance]:
+def attnlrp_relevance(
+    model: nn.Module, inputs: Inputs, targets: Sequence[Target], **options: Unpack[LrpOptions]
+) -> list[Relevance]:
     """Layer-wise relevance propagation through attention, softmax included; does not conserve exactly.
 
     Needs: gradients, one backward a target. Baseline: none. Sign: positive speaks for the target, negative
     against it. Source: Achtibat et al. 2024, arXiv:2402.05602.
+
+    Args:
+        options: ``depth``, ``vision_rule``, ``gamma``, ``without_sinks``, ``sink_positions``; see
+            :func:`xai.attribution.relevance.relevance`.
     """
-    return relevance(model, inputs, targets, method="attnlrp")
+    return relevance(model, inputs, targets, method="attnlrp", **options)
 
 
 @method(name="cplrp", needs=["gradients"], source="Ali et al. 2022, arXiv:2202.07304")
-def cplrp_relevance(model: nn.Module, inputs: Inputs, targets: Sequence[Target]) -> list[Relevance]:
+def cplrp_relevance(
+    model: nn.Module, inputs: Inputs, targets: Sequence[Target], **options: Unpack[LrpOptions]
+) -> list[Relevance]:
     """Layer-wise relevance propagation with attention weights and gates as constants; conserves without biases.
 
     Needs: gradients, one backward a target. Baseline: none. Sign: positive speaks for the target, negative
     against it; of a logit or a lead between logits, the total is its value. Source: Ali et al. 2022,
     arXiv:2202.07304.
+
+    Args:
+        options: as for ``attnlrp``.
     """
-    return relevance(model, inputs, targets, method="cplrp")
+    return relevance(model, inputs, targets, method="cplrp", **options)
 
 
 @method(name="gradient", needs=["gradients"], sign="unsigned", source="Simonyan et al. 2013, arXiv:1312.6034")
@@ -49,13 +70,15 @@ def gradient_relevance(model: nn.Module, inputs: Inputs, targets: Sequence[Targe
 
 
 @method(name="gradient_x_input", needs=["gradients"], source="Shrikumar et al. 2016, arXiv:1605.01713")
-def gradient_x_input_relevance(model: nn.Module, inputs: Inputs, targets: Sequence[Target]) -> list[Relevance]:
+def gradient_x_input_relevance(
+    model: nn.Module, inputs: Inputs, targets: Sequence[Target], *, depth: Depth = "tokens"
+) -> list[Relevance]:
     """Plain gradient times input, no rules: the baseline that LRP must beat.
 
     Needs: gradients, one backward a target. Baseline: none (zeros, to first order). Sign: positive speaks for
     the target, negative against it. Source: Shrikumar et al. 2016, arXiv:1605.01713.
     """
-    return relevance(model, inputs, targets, method="gradient_x_input")
+    return relevance(model, inputs, targets, method="gradient_x_input", depth=depth)
 
 
 @method(name="smooth_gradients", needs=["gradients"], source="Smilkov et al. 2017, arXiv:1706.03825")

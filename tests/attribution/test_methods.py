@@ -18,6 +18,8 @@ from xai.attribution.perturb import Variant, score_variants
 from xai.attribution.relevance import Relevance, relevance, target_values
 from xai.attribution.targets import Target
 
+from .faults import raising
+
 NAMES = [
     "attnlrp",
     "cplrp",
@@ -364,19 +366,6 @@ def test_inside_an_lrp_block_no_method_passes_for_another(
     expectation = nullcontext() if name == "random" else pytest.raises(AlreadyPatchedError)
     with attnlrp(model), expectation:
         get_method(name)(model, inputs, [answer_target(inputs)], **quick(name))
-
-
-@contextmanager
-def raising(owner: Any, name: str) -> Iterator[None]:
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("on purpose")
-
-    owner.__dict__[name] = fail
-    try:
-        with pytest.raises(ZeroDivisionError):
-            yield
-    finally:
-        del owner.__dict__[name]
 
 
 @contextmanager

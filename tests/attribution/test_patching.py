@@ -103,9 +103,9 @@ def test_entering_that_fails_half_way_leaves_nothing_behind(
 def test_one_failing_undo_never_skips_the_next() -> None:
     first, last = nn.GELU(), nn.GELU()
     stack = ExitStack()
-    patching._replace_forward("first", first, lambda x: x, stack)  # type: ignore[arg-type]
+    patching.replace_forward("first", first, lambda x: x, stack)
     stack.callback(lambda: 1 / 0)
-    patching._replace_forward("last", last, lambda x: x, stack)  # type: ignore[arg-type]
+    patching.replace_forward("last", last, lambda x: x, stack)
     with pytest.raises(ZeroDivisionError):
         stack.close()
     assert "forward" not in first.__dict__

@@ -14,24 +14,25 @@ from torch import nn
 from transformers import Qwen2VLImageProcessor
 
 from xai.attribution.families import UnsupportedModelError
+from xai.attribution.grids import patches_to_grid, reading_order
 from xai.attribution.patching import AlreadyPatchedError, attnlrp
 from xai.attribution.relevance import (
     MissingGradientError,
     Relevance,
-    layer_relevance,
-    patches_to_grid,
-    reading_order,
     relevance,
     target_values,
 )
 from xai.attribution.targets import Target
+
+from .faults import raising
 
 METHODS: list[Any] = ["attnlrp", "cplrp", "gradient_x_input", "gradient"]
 SEEDS = [0, 1, 2, 3]
 
 
 def as_bytes(results: list[Relevance]) -> list[bytes]:
-    return [result.text.tobytes() + (b"" if result.image is None else result.image.tobytes()) for result in results]
+    arrays = [(result.text, result.image, *result.pixel_grids) for result in results]
+    return [b"".join(array.tobytes() for array in of_one if array is not None) for of_one in arrays]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -60,46 +61,6 @@ def test_without_deepstack_cplrp_does_not_add_up(
     assert result.image is not None
     assert result.image.shape == (3, 24)
     assert abs(result.text.sum() + result.image[0].sum() - result.value) > 0.01 * abs(result.value)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("image", [True, False], ids=["image+text", "text"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-6)])
-def test_the_relevance_that_passes_every_layer_under_cplrp_is_the_targets_value(
-    seed: int,
-    image: bool,
-    dtype: torch.dtype,
-    tolerance: float,
-    build_model: Any,
-    build_inputs: Any,
-    answer_target: Any,
-) -> None:
-    model, inputs = build_model(seed, dtype, biases=False), build_inputs(seed, image)
-    target = answer_target(inputs)
-    (result,) = relevance(model, inputs, [target], method="cplrp")
-    layers = layer_relevance(model, inputs, target, method="cplrp")
-    assert layers.shape == (4, len(result.text))
-    assert layers.sum(axis=1) == pytest.approx([result.value] * 4, rel=tolerance)
-    np.testing.assert_allclose(layers[0], result.tokens, rtol=1e-5, atol=1e-6)
-    # Past the last layer nothing moves between positions any more.
-    assert np.flatnonzero(layers[-1]).tolist() == [position - 1 for position in target.positions]
-
-
-def test_gradients_of_layers_are_not_added_up(build_model: Any, build_inputs: Any, answer_target: Any) -> None:
-    inputs = build_inputs()
-    with pytest.raises(ValueError, match="no common sum"):
-        layer_relevance(build_model(), inputs, answer_target(inputs), method="gradient")
-
-
-def test_layers_leave_the_model_as_it_was(
-    build_model: Any, build_inputs: Any, answer_target: Any, state_of: Any
-) -> None:
-    model, inputs = build_model(), build_inputs()
-    before = state_of(model, inputs)
-    layer_relevance(model, inputs, answer_target(inputs), method="attnlrp")
-    with raising(model.model.language_model.layers[1], "forward"):
-        layer_relevance(model, inputs, answer_target(inputs), method="attnlrp")
-    assert state_of(model, inputs) == before
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "cplrp", "gradient_x_input", "gradient"])
@@ -254,19 +215,40 @@ def test_the_callers_mode_changes_nothing(
     assert as_bytes(found) == as_bytes(expected)
 
 
-@pytest.mark.parametrize("method", METHODS)
+DEEP: list[dict[str, Any]] = [
+    *({"method": method} for method in METHODS),
+    {"method": "attnlrp", "depth": "pixels", "vision_rule": "gamma"},
+    {"method": "attnlrp", "without_sinks": True},
+]
+
+
+@pytest.mark.parametrize("options", DEEP, ids=lambda options: " ".join(map(str, options.values())))
 @pytest.mark.parametrize("training", [True, False])
 def test_frozen_weights_with_checkpointing_give_the_same_relevance(
-    method: Any, training: bool, build_model: Any, build_inputs: Any, answer_target: Any
+    options: Any, training: bool, build_model: Any, build_inputs: Any, answer_target: Any
 ) -> None:
     model, inputs = build_model(), build_inputs()
-    expected = relevance(model, inputs, [answer_target(inputs)], method=method)
+    targets = [answer_target(inputs), Target("other", (38,), (3,))]
+    expected = relevance(model, inputs, targets, **options)
     model.requires_grad_(False)
     model.activation_checkpointing_enable()
     model.train(training)
-    found = relevance(model, inputs, [answer_target(inputs)], method=method)
+    found = relevance(model, inputs, targets, **options)
     assert as_bytes(found) == as_bytes(expected)
+    assert [one.settings for one in found] == [one.settings for one in expected]
     assert model.training is training
+
+
+@pytest.mark.parametrize(("reentrant", "times"), [(None, 1), (False, 2), (True, 1)])
+def test_checkpointed_layers_run_again_in_the_backward(
+    reentrant: bool | None, times: int, build_model: Any, build_inputs: Any, answer_target: Any
+) -> None:
+    model, inputs, calls = build_model(), build_inputs(), []
+    if reentrant is not None:
+        model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    model.model.language_model.layers[1].mlp.gate_proj.register_forward_hook(lambda *_: calls.append(1))
+    relevance(model, inputs, [answer_target(inputs)], method="attnlrp")
+    assert len(calls) == times
 
 
 def test_two_threads_on_one_model_get_what_each_gets_alone(
@@ -291,19 +273,6 @@ def test_two_threads_on_one_model_get_what_each_gets_alone(
 
 def works(model: Any, inputs: Any, target: Target) -> Any:
     return nullcontext(), target
-
-
-@contextmanager
-def raising(owner: Any, name: str) -> Iterator[None]:
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("on purpose")
-
-    owner.__dict__[name] = fail
-    try:
-        with pytest.raises(ZeroDivisionError):
-            yield
-    finally:
-        del owner.__dict__[name]
 
 
 def module_raises(model: Any, inputs: Any, target: Target) -> Any:

@@ -89,6 +89,10 @@ def test_show_in_the_terminal_and_as_files(samples_run: Path, tmp_path: Path) ->
         (("explain", "samples", "--out", "x", "--method", "magic"), "attnlrp"),
         (("explain", "samples", "--out", "x", "--task", "magic"), "ukrmeme"),
         (("explain", "samples", "--out", "x", "--language", "xx"), "en"),
+        (("explain", "samples", "--out", "x", "--against", "Smears"), "contrastive"),
+        (("explain", "samples", "--out", "x", "--target-kind", "contrastive", "--targets", "all"), "have no sum"),
+        (("explain", "samples", "--out", "x", "--answers", "nothing.jsonl"), "cannot be read"),
+        (("doctor", "no/such-model"), "give 'planted', a folder"),
         (("explain", "samples"), "--out"),
         (("score", "nothing"), "nothing"),
         (("show", "nothing", "id"), "nothing"),
@@ -111,10 +115,59 @@ def test_an_unknown_meme_is_named_with_what_there_is(samples_run: Path) -> None:
 
 
 def test_registries_print_as_tables_and_as_json() -> None:
-    methods = json.loads(run_xai("methods", "--json", check=0).stdout)
-    assert {"attnlrp", "cplrp", "gradient_x_input", "random"} <= {row["name"] for row in methods}
+    methods = {row["name"]: row for row in json.loads(run_xai("methods", "--json", check=0).stdout)}
+    assert {"attnlrp", "cplrp", "gradient_x_input", "random"} <= methods.keys()
+    assert (methods["attention_rollout"]["needs"], methods["attention_rollout"]["sign"]) == (
+        "attention weights",
+        "unsigned",
+    )
+    assert methods["occlusion"]["baseline"] != methods["attnlrp"]["baseline"] == "none"
+    assert all(row["source"] for row in methods.values())
+    families = {row["name"]: row for row in json.loads(run_xai("models", "--json", check=0).stdout)}
+    assert families["Qwen3-VL"]["deepstack"]
+    assert families["Qwen3-VL"]["reads"] == "text, pictures"
+    assert "gated MLP: Qwen3VLTextMLP" in families["Qwen3-VL"]["rules"]
+    assert families["Llama"]["reads"] == "text"
     assert "ukrmeme" in run_xai("tasks", check=0).stdout
     assert "qwen3_vl" in run_xai("models", check=0).stdout
+
+
+def test_doctor_prints_versions_and_devices_and_the_check_of_a_model() -> None:
+    environment = json.loads(run_xai("doctor", "--json", check=0).stdout)
+    assert environment.keys() == {"versions", "devices"}
+    printed = run_xai("doctor", "planted", "--device", "cpu", check=0).stdout
+    for expected in ("transformers", "Qwen3VLTextMLP", "gated MLP", "conservation", "holds"):
+        assert expected in printed
+    assert "FAILS" not in printed
+
+
+def test_doctor_ends_with_2_for_a_model_that_cannot_be_explained(tmp_path: Path) -> None:
+    import transformers
+
+    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    transformers.MistralForCausalLM(transformers.MistralConfig(**sizes, **heads)).save_pretrained(tmp_path)
+    result = run_xai("doctor", tmp_path, "--json", check=2)
+    assert json.loads(result.stdout)["model"]["can_be_explained"] is False
+    assert "no attribution rules for model type 'mistral'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_leads_of_answers_from_elsewhere(samples_run: Path, tmp_path: Path) -> None:
+    labels = next(
+        row for row in xai.open_run(samples_run).predictions().df().to_dict("records") if row["mode"] == "text"
+    )
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text(json.dumps({"id": labels["meme_id"], "text": labels["answer"]}) + "\n", encoding="utf-8")
+    chosen = ("--target-kind", "contrastive", "--against", "Doubt", "--answers", answers, "--limit", "1")
+    run_xai("explain", "samples", "--mode", "text", "--out", tmp_path / "run", *chosen, check=0)
+    stored = xai.open_run(tmp_path / "run").explanations().df()
+    assert stored["target"].tolist() == [label for label in labels["labels"] if label != "Doubt"]
+    assert {tuple(contrast) for contrast in stored["contrast"]} == {("Doubt",)}
+    shown = run_xai("show", tmp_path / "run", labels["meme_id"], "--target", stored["target"][0], check=0).stdout
+    assert "contrastive over Doubt" in shown
+    assert "given text" in shown
+    assert "no explanation of all labels together" in run_xai("analyze", tmp_path / "run", check=2).stderr
 
 
 def test_planted_writes_the_same_dataset_again(tmp_path: Path) -> None:

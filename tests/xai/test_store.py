@@ -59,6 +59,9 @@ def prediction(identifier: str = "m1", mode: Mode = "image+text") -> Prediction:
         referred_image_concepts=("car",),
         parse="repaired",
         parse_note="a bracket was missing",
+        answer_source="given_text",
+        attention="eager",
+        dtype="bfloat16",
     )
 
 
@@ -71,7 +74,14 @@ def explanation(
         mode=mode,
         method=method,
         target=target,
+        target_kind="contrastive",
+        target_positions=(2,),
+        target_token_ids=(7,),
+        contrast_ids=(9,),
+        contrast=("Doubt",),
         target_value=value,
+        baseline_value=-1 / 3,
+        settings={"n_samples": 25, "baseline": "mean"},
         token_table=TokenTable(
             token=("<|im_start|>", "Не", "\n"),
             start=(-1, 0, 2),
@@ -90,10 +100,17 @@ def explanation(
             gap=1e-17,
         ),
         image_levels=np.random.default_rng(0).normal(size=(3, 2, 5)),
+        pixels=np.random.default_rng(1).normal(size=(4, 10)),
         image_size=(1920, 1080),
         shares={"text": 0.25, "image": -0.75},
         quality=Quality(
-            conservation=None, sink_share=0.1, template_share=0.2, labels_located=1, labels_missing=("Doubt",)
+            conservation=None,
+            sink_share=0.1,
+            template_share=0.2,
+            labels_located=1,
+            labels_missing=("Doubt",),
+            target_choice_changed=1,
+            position_share=-1 / 3,
         ),
         config={"seed": 3, "gamma": None},
     )
@@ -141,6 +158,7 @@ def test_an_explanation_comes_back_exactly(tmp_path: Path, original: Explanation
     assert rebuilt.model_dump() == original.model_dump()
     if original.image_levels is not None:
         np.testing.assert_array_equal(rebuilt.image_levels, original.image_levels)
+        np.testing.assert_array_equal(rebuilt.pixels, original.pixels)
 
 
 def test_non_finite_relevance_is_stored_as_it_is(tmp_path: Path) -> None:

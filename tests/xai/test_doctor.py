@@ -1,0 +1,76 @@
+"""The doctor says of every module which rule it gets, and of a model whether it can be explained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from xai.attribution import families
+from xai.doctor import check_table, devices, diagnose, module_table, versions
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+def saved(name: str, folder: Path) -> str:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**SIZES)
+    getattr(transformers, f"{name}ForCausalLM")(config).save_pretrained(folder)
+    return str(folder)
+
+
+def test_the_environment_is_that_of_this_process() -> None:
+    assert versions()["torch"] == torch.__version__.split("+")[0]
+    assert devices()[0]["device"] == "cpu"
+
+
+def test_the_shipped_model_conserves_to_the_last_digits_and_every_module_has_a_rule() -> None:
+    diagnosis = diagnose("planted", device="cpu")
+    assert diagnosis.problem == ""
+    report = json.loads(json.dumps(diagnosis.report(), allow_nan=False))
+    assert report["family"] == "Qwen3-VL"
+    assert report["uncovered"] == {}
+    assert all(module["rule"] != "none" for module in report["modules"])
+    exact = [check for check in report["checks"] if check["limit"] is not None]
+    assert len(exact) >= 10
+    assert all(check["passed"] for check in exact)
+    assert diagnosis.verification is not None
+    table = module_table(diagnosis.verification)
+    assert table["n"].sum() == len(report["modules"])
+    row = table[table["module"] == "model.language_model.layers.*.mlp"].iloc[0]
+    assert (row["class"], row["rule"], row["n"]) == ("Qwen3VLTextMLP", "gated MLP", 4)
+    assert set(check_table(diagnosis.verification)["result"]) == {"holds", "reported"}
+
+
+def test_a_text_only_decoder_can_be_looked_at(tmp_path: Path) -> None:
+    diagnosis = diagnose(saved("Llama", tmp_path))
+    assert diagnosis.problem == ""
+    assert diagnosis.report()["family"] == "Llama"
+
+
+def test_a_family_that_is_not_there_is_named(tmp_path: Path) -> None:
+    diagnosis = diagnose(saved("Mistral", tmp_path))
+    assert diagnosis.verification is None
+    assert "'mistral'" in diagnosis.problem
+    assert diagnosis.report()["can_be_explained"] is False
+
+
+def test_modules_without_a_rule_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = families._text_family("Mistral", "mistral", "Llama")
+    monkeypatch.setattr(families, "FAMILIES", (*families.FAMILIES, entry))
+    diagnosis = diagnose(saved("Mistral", tmp_path))
+    assert "model.layers.0.mlp (MistralMLP" in diagnosis.problem
+    assert diagnosis.report()["uncovered"]["model.norm"].startswith("MistralRMSNorm")
+    assert diagnosis.report()["checks"] == []

@@ -1,0 +1,111 @@
+"""What is installed, on which devices, and whether a model can be explained: what `xai doctor` prints."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+
+from xai.attribution.families import UnsupportedModelError
+from xai.attribution.verify import Verification, verify
+from xai.models import load_weights
+from xai.store import installed_versions
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found out about one model; ``problem`` says why it cannot be explained, and is empty if it can."""
+
+    name: str
+    verification: Verification | None
+    problem: str
+
+    def report(self) -> dict[str, Any]:
+        """Everything in JSON values: every module with its rule, and every check."""
+        found = self.verification
+        report: dict[str, Any] = {"name": self.name, "can_be_explained": not self.problem, "problem": self.problem}
+        if found is None:
+            return report
+        checks = found.checks_frame().to_dict("records")
+        return report | {
+            "model_type": found.model_type,
+            "family": found.family,
+            "modules": found.frame().to_dict("records"),
+            "uncovered": dict(found.uncovered),
+            "checks": [{key: _plain(value) for key, value in check.items()} for check in checks],
+        }
+
+
+def versions() -> dict[str, str]:
+    """Python, the system, and the packages that decide numbers."""
+    return {**installed_versions(), "system": platform.platform()}
+
+
+def devices() -> list[dict[str, str]]:
+    """The devices that torch can run on here: ``device`` and ``what`` it is."""
+    found = [{"device": "cpu", "what": f"threads: {torch.get_num_threads()}"}]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        what = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        found.append({"device": f"cuda:{index}", "what": what})
+    if torch.backends.mps.is_available():
+        found.append({"device": "mps", "what": "Apple GPU"})
+    return found
+
+
+def diagnose(name: str, device: str | None = None, dtype: str | None = None) -> Diagnosis:
+    """Load a model, look at every module of it, and see on short random inputs whether relevance is conserved.
+
+    Raises:
+        ValueError: the model cannot be loaded.
+    """
+    try:
+        verification = verify(load_weights(name, device=device, dtype=dtype))
+    except UnsupportedModelError as error:
+        return Diagnosis(name, None, str(error))
+    return Diagnosis(name, verification, _problem(verification))
+
+
+def module_table(verification: Verification) -> pd.DataFrame:
+    """One row a kind of module: ``module`` with ``*`` for the layer's number, ``class``, ``rule``, and ``n``."""
+    modules = verification.frame()
+    modules["module"] = [re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) or "(the model)" for name in modules["module"]]
+    counted = modules.groupby(["module", "class", "rule"], sort=False).size()
+    return counted.rename("n").reset_index()
+
+
+def check_table(verification: Verification) -> pd.DataFrame:
+    """One row a check, as text: ``check``, ``expected``, ``found``, ``error`` and its ``limit``, ``result``."""
+    verdict = {True: "holds", False: "FAILS", None: "reported"}
+    rows = [
+        {
+            "check": check.name,
+            "expected": f"{check.expected:.6g}",
+            "found": f"{check.found:.6g}",
+            "error": f"{check.error:+.1e}",
+            "limit": "" if check.limit is None else f"{check.limit:.0e}",
+            "result": verdict[check.passed],
+        }
+        for check in verification.checks
+    ]
+    return pd.DataFrame(rows, columns=["check", "expected", "found", "error", "limit", "result"])
+
+
+def _problem(verification: Verification) -> str:
+    if verification.uncovered:
+        named = [f"{name} ({problem})" for name, problem in verification.uncovered.items()]
+        more = ", …" if len(named) > 8 else ""
+        return (
+            f"{len(named)} module(s) have no relevance rule: {', '.join(named[:8])}{more}; "
+            "see the page on adding a family"
+        )
+    failed = [check.name for check in verification.checks if check.passed is False]
+    return f"the self-check failed: {'; '.join(failed)}" if failed else ""
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value
