@@ -40,9 +40,14 @@ CHAT_TEMPLATE = (
 
 
 def make_processor(seed: int) -> Any:
-    """A Qwen3-VL processor whose byte-level BPE was trained on captions, prompts and answers of this world."""
+    """A Qwen3-VL processor whose byte-level BPE was trained on captions, prompts and answers of this world.
+
+    It sees words one by one, so that no token spans a space: a word of the caption and the same word in the
+    answer are the same tokens, and naming a word is copying it.
+    """
     blank = Qwen2Tokenizer(vocab={PAD: 0}, merges=[])
-    tokenizer = blank.train_new_from_iterator(_corpus(seed), vocab_size=VOCAB_SIZE, show_progress=False)
+    words = (word for text in _corpus(seed) for word in text.split(" "))
+    tokenizer = blank.train_new_from_iterator(words, vocab_size=VOCAB_SIZE, show_progress=False)
     tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL_TOKENS})
     tokenizer.eos_token, tokenizer.pad_token = "<|im_end|>", PAD
     size = {"shortest_edge": MIN_CELLS * CELL**2, "longest_edge": MAX_CELLS * CELL**2}
@@ -103,7 +108,7 @@ def answer_text(scene: Scene, mode: Mode) -> str:
         "referred_words": answer.referred_words,
         "referred_image_concepts": answer.referred_image_concepts,
     }
-    return json.dumps(fields, ensure_ascii=False)
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def _corpus(seed: int, n_scenes: int = 6000) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Trains the model that ships, from nothing, on two CPU cores: ``python -m xai.planted.train OUT``.
 
-Besides writing the answer, the vision tower learns to say which icon covers each merged cell, through linear
-heads that are thrown away afterwards: from answers alone, one word in a line of JSON, it learns to see very slowly.
+Answers alone, a few words in a line of JSON, teach seeing and quoting very slowly. So two things are learnt beside
+them: the vision tower says which icon covers each merged cell, through linear heads that are thrown away, and some
+captions are to be answered by an inventory of their trigger and decoy words instead of labels.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from xai.prompts import PromptStyle, collate, encode_prompt
 from xai.schema import Meme, Mode
 from xai.tasks import load_task
 
-MODE_WEIGHTS: dict[Mode, int] = {"image+text": 5, "text": 2, "image": 3}
+MODE_WEIGHTS: dict[Mode, int] = {"image+text": 9, "text": 5, "image": 6}
+INVENTORY_SHARE = 0.4
+"""This share of the examples in text mode asks for the inventory."""
+INVENTORY_INSTRUCTION = "Inventory.\nText: "
 IGNORED = -100
 SETTINGS_FILE = "xai.json"
 
@@ -42,7 +46,7 @@ class Recipe:
     """What decides the weights, besides the versions of the libraries and the number of threads."""
 
     seed: int = 0
-    steps: int = 4000
+    steps: int = 3000
     batch_size: int = 24
     learning_rate: float = 2e-3
     warmup: int = 150
@@ -152,11 +156,27 @@ class _Batches(Dataset[dict[str, Tensor]]):
         mode = rng.choices(tuple(MODE_WEIGHTS), tuple(MODE_WEIGHTS.values()))[0]
         style = PromptStyle(language=rng.choice(LANGUAGES), variant="short")
         scene = sample_scene(self.recipe.seed, index)
+        if mode == "text" and rng.random() < INVENTORY_SHARE:
+            return self._inventory(scene)
         drawing = render(scene) if mode != "text" else None
         meme = Meme(id=str(index), image=drawing.picture if drawing else None, text=scene.text)
         prompt = encode_prompt(self.processor, self.task, meme, mode, style)
         inputs = with_answer(prompt.inputs, self.processor.tokenizer, answer_text(scene, mode))
         return inputs | {"cells": _icon_cells(scene, drawing, prompt.grid)}
+
+    def _inventory(self, scene: Scene) -> dict[str, Tensor]:
+        """A caption whose answer names each trigger and decoy word by its class."""
+        chat = [{"role": "user", "content": INVENTORY_INSTRUCTION + scene.text}]
+        text = self.processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        ids = self.processor.tokenizer(text, return_tensors="pt")["input_ids"]
+        prompt = {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "mm_token_type_ids": torch.zeros_like(ids),
+        }
+        named = {piece.group: piece.text for piece in scene.pieces if piece.role != "filler"}
+        answer = json.dumps(named, ensure_ascii=False, separators=(",", ":"))
+        return with_answer(prompt, self.processor.tokenizer, answer) | {"cells": torch.zeros(0, dtype=torch.long)}
 
 
 def _icon_cells(scene: Scene, drawing: Drawing | None, grid: tuple[int, int] | None) -> Tensor:

@@ -154,12 +154,12 @@ def _holds(cause: Cause, groups: set[str], icons: set[str]) -> bool:
 
 def _sample_causes(rng: Random, lexicon: Lexicon) -> tuple[list[str], list[str]]:
     """Draw trigger groups and cause icons; halves of a "both" cause also come alone, so that neither suffices."""
-    words = rng.sample(lexicon.by_kind("word"), k=rng.choices((0, 1, 2), (8, 8, 4))[0])
+    words = rng.sample(lexicon.by_kind("word"), k=rng.choices((0, 1, 2), (7, 8, 5))[0])
     icons = rng.sample(lexicon.by_kind("icon"), k=rng.choices((0, 1, 2), (10, 8, 2))[0])
     groups = [lexicon.labels[label].words or "" for label in words]
     names = [lexicon.labels[label].icon or "" for label in icons]
     for label in lexicon.by_kind("both"):
-        draw = rng.choices(("none", "word", "icon", "both"), (70, 8, 8, 14))[0]
+        draw = rng.choices(("none", "word", "icon", "both"), (64, 9, 9, 18))[0]
         if draw in ("word", "both"):
             groups.append(lexicon.labels[label].words or "")
         if draw in ("icon", "both"):
@@ -177,17 +177,14 @@ def _sample_caption(rng: Random, lexicon: Lexicon, language: Language, groups: S
     pattern, shift = vocabulary.pattern, rng.randrange(len(vocabulary.pattern))
     kinds = [pattern[(shift + position) % len(pattern)] for position in range(n_words)]
     pieces = [Piece(rng.choice(vocabulary.fillers[kind]), "filler", kind) for kind in kinds]
-    for place, piece in zip(sorted(rng.sample(range(n_words), k=len(special))), special, strict=True):
+    for place, piece in zip(sorted(rng.sample(range(1, n_words), k=len(special))), special, strict=True):
         pieces[place] = piece
     return _dress(rng, pieces)
 
 
 def _dress(rng: Random, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Casing and punctuation, which mean nothing here."""
-    if rng.random() < 0.12:
-        dressed = [piece.with_text(piece.text.upper()) for piece in pieces]
-    else:
-        dressed = [pieces[0].with_text(pieces[0].text[:1].upper() + pieces[0].text[1:]), *pieces[1:]]
+    """A capital at the start, and punctuation, which means nothing here."""
+    dressed = [pieces[0].with_text(pieces[0].text[:1].upper() + pieces[0].text[1:]), *pieces[1:]]
     for place in range(len(dressed) - 1):
         if rng.random() < 0.06:
             dressed[place] = replace(dressed[place], tail=",")
@@ -235,8 +232,6 @@ def _replace_pieces(scene: Scene, chosen: Callable[[Piece], bool], rng: Random) 
 
 
 def _cased_like(model: str, text: str) -> str:
-    if model.isupper() and len(model) > 1:
-        return text.upper()
     return text[:1].upper() + text[1:] if model[:1].isupper() else text
 
 
