@@ -60,7 +60,7 @@ def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]]
     spans = np.asarray(token_spans, dtype=np.int64).reshape(-1, 2)
     if values.shape != (len(spans),):
         raise ValueError(f"{len(spans)} token spans need relevance of shape ({len(spans)},), not {values.shape}")
-    token, word, share = _shares(words, spans)
+    token, word, share = token_shares(words, spans)
     parts = values[token] * share
     in_words = np.zeros(len(spans), dtype=bool)
     in_words[token] = True
@@ -78,7 +78,7 @@ def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]]
     )
 
 
-def _shares(words: Sequence[Word], spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def token_shares(words: Sequence[Word], spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which part of which token falls to which word: (token index, word index, share), each ``(n_pairs,)``."""
     lengths = spans[:, 1] - spans[:, 0]
     if (lengths < 0).any():

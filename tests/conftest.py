@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# No test may wait for a model hub; set before anything reads it, and inherited by the processes that tests start.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 import pytest
 
 import xai

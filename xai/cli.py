@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from typer.core import TyperGroup
 
-if TYPE_CHECKING:
-    import pandas as pd
+from xai.display import (
+    emit,
+    err,
+    out,
+    print_diagnosis,
+    print_environment,
+    print_explanation,
+    print_frame,
+    print_json,
+    progress,
+    records,
+)
 
-    from xai.doctor import Diagnosis
-    from xai.schema import Explanation, Mode
+if TYPE_CHECKING:
+    from xai.schema import Mode
 
 DONE, DONE_WITH_FAILURES, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
 SAMPLES = "samples"
@@ -48,8 +54,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out, err = Console(), Console(stderr=True)
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder made by `xai explain`.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; CUDA if there is one by default.")]
@@ -100,7 +104,7 @@ def explain(
     total = sum(1 for _ in read_memes(source, images=images))
     loaded = load_model(model, device=device, dtype=dtype)
     style = PromptStyle(language=language, variant=variant or loaded.style.variant, with_none=with_none)
-    with _resumable(), _progress("explaining", min(total, limit or total)) as advance:
+    with _resumable(), progress("explaining", min(total, limit or total)) as advance:
         result = explain_dataset(
             loaded,
             source,
@@ -140,7 +144,7 @@ def show(
 
     opened = open_run(run)
     if meme_id is None:
-        _emit("Memes of the run", opened.predictions().select("meme_id", "mode", "labels").df(), as_json)
+        emit("Memes of the run", opened.predictions().select("meme_id", "mode", "labels").df(), as_json)
         return
     explanation = opened.explanation(meme_id, mode=_mode(mode) if mode else None, target=target, method=method)
     if png or html:
@@ -152,9 +156,9 @@ def show(
                 save(explanation, path)
                 err.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        _print_json(json.loads(explanation.model_dump_json()))
+        print_json(json.loads(explanation.model_dump_json()))
     elif not (png or html):
-        _print_explanation(explanation)
+        print_explanation(explanation)
 
 
 @app.command()
@@ -183,8 +187,8 @@ def score(run: RunArgument, as_json: JsonOption = False) -> None:
     ]
     convention = next(iter(scores.values())).none_label
     frame = pd.DataFrame(rows)
-    _write_report(opened.reports / "score.json", {"none_label": convention, "modes": _records(frame)})
-    _emit(f"Hierarchical F1 (none label: {convention})", frame, as_json)
+    _write_report(opened.reports / "score.json", {"none_label": convention, "modes": records(frame)})
+    emit(f"Hierarchical F1 (none label: {convention})", frame, as_json)
 
 
 @app.command()
@@ -208,14 +212,14 @@ def analyze(
     table = agreement_table(opened, pooling=pooling)
     frame = summary(table)
     groups = by_rationale(opened, table)
-    report = {"summary": _records(frame), "planted": _records(groups), "memes": _records(table)}
+    report = {"summary": records(frame), "planted": records(groups), "memes": records(table)}
     _write_report(opened.reports / "agreement.json", report)
     if as_json:
-        _print_json({"summary": report["summary"], "planted": report["planted"]})
+        print_json({"summary": report["summary"], "planted": report["planted"]})
         return
-    _print_frame("Jaccard of relevance words and rationale words", frame)
+    print_frame("Jaccard of relevance words and rationale words", frame)
     if len(groups):
-        _print_frame("The same by what the planted world says of the rationale", groups)
+        print_frame("The same by what the planted world says of the rationale", groups)
 
 
 class _WriteByDefault(TyperGroup):
@@ -248,7 +252,7 @@ def planted_write(
 
     path = write_planted(folder, n, seed)
     if as_json:
-        _print_json({"memes": n, "path": str(path)})
+        print_json({"memes": n, "path": str(path)})
     else:
         out.print(f"wrote {n} memes to {path}", markup=False, highlight=False, soft_wrap=True)
 
@@ -270,10 +274,10 @@ def planted_evaluate(
     with err.status("loading") as status:
         result = evaluate(load_model(model, device=device), n, min(n, n_explained), progress=status.update)
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     for title, part in result.items():
-        _print_frame(title.capitalize(), pd.DataFrame(part if isinstance(part, list) else [part]))
+        print_frame(title.capitalize(), pd.DataFrame(part if isinstance(part, list) else [part]))
 
 
 @app.command()
@@ -288,12 +292,12 @@ def doctor(
 
     environment: dict[str, Any] = {"versions": versions(), "devices": devices()}
     if not as_json:
-        _print_environment(environment)
+        print_environment(environment)
     diagnosis = None if model is None else diagnose(model, device, dtype)
     if as_json:
-        _print_json(environment | ({} if diagnosis is None else {"model": diagnosis.report()}))
+        print_json(environment | ({} if diagnosis is None else {"model": diagnosis.report()}))
     elif diagnosis is not None:
-        _print_diagnosis(diagnosis)
+        print_diagnosis(diagnosis)
     if diagnosis is not None and diagnosis.problem:
         reason = f"xai: {model} cannot be explained: {diagnosis.problem}"
         err.print(reason, style="red", markup=False, highlight=False, soft_wrap=True)
@@ -318,7 +322,7 @@ def list_methods(as_json: JsonOption = False) -> None:
         }
         for m in methods()
     ]
-    _emit("Attribution methods", pd.DataFrame(rows), as_json)
+    emit("Attribution methods", pd.DataFrame(rows), as_json)
 
 
 @app.command("tasks")
@@ -330,7 +334,7 @@ def list_tasks(as_json: JsonOption = False) -> None:
 
     tasks = [load_task(name) for name in task_names()]
     rows = [{"name": t.name, "labels": len(t.labels), "prompts": ", ".join(t.prompts)} for t in tasks]
-    _emit("Tasks", pd.DataFrame(rows), as_json)
+    emit("Tasks", pd.DataFrame(rows), as_json)
 
 
 @app.command("models")
@@ -350,7 +354,7 @@ def list_models(as_json: JsonOption = False) -> None:
         }
         for family in FAMILIES
     ]
-    _emit("Model families", pd.DataFrame(rows), as_json)
+    emit("Model families", pd.DataFrame(rows), as_json)
 
 
 def _own_rules(rules: Any) -> list[tuple[str, Any]]:
@@ -371,87 +375,18 @@ def _dataset(name: str) -> Path:
     return Path(name)
 
 
-def _print_environment(environment: dict[str, Any]) -> None:
-    import pandas as pd
-
-    packages = list(environment["versions"].items())
-    _print_frame("Versions", pd.DataFrame(packages, columns=["package", "version"]))
-    _print_frame("Devices", pd.DataFrame(environment["devices"]))
-
-
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    from xai.doctor import check_table, module_table
-
-    found = diagnosis.verification
-    if found is None:
-        return
-    _print_frame(f"Modules of {diagnosis.name} ({found.family})", module_table(found))
-    if found.checks:
-        _print_frame("Self-check by CP-LRP", check_table(found))
-    if not diagnosis.problem:
-        out.print(f"{diagnosis.name} can be explained", markup=False, highlight=False)
-
-
 def _report_run(folder: Path, explained: int, failed: int, resumed: int, as_json: bool) -> None:
     from xai.store import open_run
 
     failures = open_run(folder).failures().df()
     if as_json:
         counts = {"run": str(folder), "explained": explained, "failed": failed, "resumed": resumed}
-        _print_json(counts | {"failures": _records(failures)})
+        print_json(counts | {"failures": records(failures)})
         return
     earlier = f", {resumed} were there already" if resumed else ""
     out.print(f"{explained} explained, {failed} failed{earlier}: {folder}", markup=False, highlight=False)
     if len(failures):
-        _print_frame("Failures", failures.head(20))
-
-
-def _print_explanation(explanation: Explanation) -> None:
-    """One explanation in the terminal: labels, caption coloured by sign, words, picture, shares."""
-    prediction, words = explanation.prediction, explanation.words
-    target = "all labels" if explanation.target == "*" else explanation.target
-    out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}  {explanation.method}  {escape(target)}")
-    kind = explanation.target_kind.replace("_", "-")
-    lead = f" over {escape(', '.join(explanation.contrast))}" if explanation.contrast else ""
-    out.print(f"target     {kind}{lead} = {explanation.target_value:.3f}", highlight=False)
-    if prediction.answer_source != "generated":
-        out.print(f"answer     from elsewhere ({prediction.answer_source.replace('_', ' ')})", highlight=False)
-    out.print(f"labels     {escape(', '.join(prediction.labels)) or '—'}", highlight=False)
-    out.print(f"says       {escape(', '.join(_named(prediction))) or '—'}", highlight=False)
-    if len(words):
-        largest = float(words["relevance"].abs().max()) or 1.0
-        pieces = [_tinted(str(w), float(r) / largest) for w, r in zip(words["word"], words["relevance"], strict=True)]
-        out.print("caption    " + " ".join(pieces), highlight=False)
-        ranked = words.sort_values("relevance", ascending=False).head(8)[["word", "relevance", "n_tokens"]]
-        _print_frame("Words with most relevance", ranked)
-    if explanation.image is not None:
-        largest = float(abs(explanation.image).max()) or 1.0
-        out.print("picture    (one square a cell; red speaks for the target, blue against)")
-        for row in explanation.image:
-            out.print("           " + "".join(_square(float(value) / largest) for value in row))
-    shares = "  ".join(f"{name} {value:+.3f}" for name, value in explanation.shares.items())
-    out.print(f"shares     {shares}", highlight=False)
-    out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)
-
-
-def _named(prediction: Any) -> list[str]:
-    return [*prediction.referred_words, *(f"[{concept}]" for concept in prediction.referred_image_concepts)]
-
-
-def _tinted(word: str, strength: float) -> str:
-    if abs(strength) < 0.05:
-        return escape(word)
-    return f"[black on {_colour(strength)}]{escape(word)}[/]"
-
-
-def _square(strength: float) -> str:
-    return f"[on {_colour(strength)}]  [/]"
-
-
-def _colour(strength: float) -> str:
-    """White at 0, red towards +1, blue towards -1."""
-    fade = round(255 * (1 - min(abs(strength), 1.0)))
-    return f"rgb(255,{fade},{fade})" if strength > 0 else f"rgb({fade},{fade},255)"
+        print_frame("Failures", failures.head(20))
 
 
 @contextmanager
@@ -463,49 +398,9 @@ def _resumable() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda n: bar.advance(task, n)
-
-
-def _emit(title: str, frame: pd.DataFrame, as_json: bool) -> None:
-    if as_json:
-        _print_json(_records(frame))
-    else:
-        _print_frame(title, frame)
-
-
-def _print_frame(title: str, frame: pd.DataFrame) -> None:
-    table = Table(title=title, title_justify="left")
-    for name in frame.columns:
-        table.add_column(str(name), overflow="fold")
-    for row in frame.itertuples(index=False):
-        table.add_row(*(escape(_cell(value)) for value in row))
-    out.print(table)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(str(item) for item in value)
-    return str(value)
-
-
-def _records(frame: pd.DataFrame) -> Any:
-    return json.loads(frame.to_json(orient="records", force_ascii=False))
-
-
 def _write_report(path: Path, report: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def _reason(error: Exception) -> str:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xai.attribution.align import _shares as token_shares
-from xai.attribution.align import word_relevance, words_of
+from xai.attribution.align import token_shares, word_relevance, words_of
 from xai.attribution.inputs import borrow
 from xai.attribution.methods import get_method
 from xai.attribution.methods.attention import eager_attention

@@ -1,0 +1,137 @@
+"""What the command line prints: tables, JSON, progress, and one explanation in colours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xai.doctor import Diagnosis
+    from xai.schema import Explanation
+
+out, err = Console(), Console(stderr=True)
+
+
+def emit(title: str, frame: pd.DataFrame, as_json: bool) -> None:
+    """A table for people or JSON for machines."""
+    if as_json:
+        print_json(records(frame))
+    else:
+        print_frame(title, frame)
+
+
+def print_frame(title: str, frame: pd.DataFrame) -> None:
+    """A data frame as a table; no text of it is taken for markup."""
+    table = Table(title=title, title_justify="left")
+    for name in frame.columns:
+        table.add_column(str(name), overflow="fold")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(escape(_cell(value)) for value in row))
+    out.print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(str(item) for item in value)
+    return str(value)
+
+
+def records(frame: pd.DataFrame) -> Any:
+    """The rows of a data frame as JSON values."""
+    return json.loads(frame.to_json(orient="records", force_ascii=False))
+
+
+def print_json(value: object) -> None:
+    """JSON on standard output."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error; yields what advances it."""
+    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n: bar.advance(task, n)
+
+
+def print_explanation(explanation: Explanation) -> None:
+    """One explanation in the terminal: labels, caption coloured by sign, words, picture, shares."""
+    prediction, words = explanation.prediction, explanation.words
+    target = "all labels" if explanation.target == "*" else explanation.target
+    out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}  {explanation.method}  {escape(target)}")
+    kind = explanation.target_kind.replace("_", "-")
+    lead = f" over {escape(', '.join(explanation.contrast))}" if explanation.contrast else ""
+    out.print(f"target     {kind}{lead} = {explanation.target_value:.3f}", highlight=False)
+    if prediction.answer_source != "generated":
+        out.print(f"answer     from elsewhere ({prediction.answer_source.replace('_', ' ')})", highlight=False)
+    out.print(f"labels     {escape(', '.join(prediction.labels)) or '—'}", highlight=False)
+    out.print(f"says       {escape(', '.join(_named(prediction))) or '—'}", highlight=False)
+    if len(words):
+        largest = float(words["relevance"].abs().max()) or 1.0
+        pieces = [_tinted(str(w), float(r) / largest) for w, r in zip(words["word"], words["relevance"], strict=True)]
+        out.print("caption    " + " ".join(pieces), highlight=False)
+        ranked = words.sort_values("relevance", ascending=False).head(8)[["word", "relevance", "n_tokens"]]
+        print_frame("Words with most relevance", ranked)
+    if explanation.image is not None:
+        largest = float(abs(explanation.image).max()) or 1.0
+        out.print("picture    (one square a cell; red speaks for the target, blue against)")
+        for row in explanation.image:
+            out.print("           " + "".join(_square(float(value) / largest) for value in row))
+    shares = "  ".join(f"{name} {value:+.3f}" for name, value in explanation.shares.items())
+    out.print(f"shares     {shares}", highlight=False)
+    out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)
+
+
+def _named(prediction: Any) -> list[str]:
+    return [*prediction.referred_words, *(f"[{concept}]" for concept in prediction.referred_image_concepts)]
+
+
+def _tinted(word: str, strength: float) -> str:
+    if abs(strength) < 0.05:
+        return escape(word)
+    return f"[black on {_colour(strength)}]{escape(word)}[/]"
+
+
+def _square(strength: float) -> str:
+    return f"[on {_colour(strength)}]  [/]"
+
+
+def _colour(strength: float) -> str:
+    """White at 0, red towards +1, blue towards -1."""
+    fade = round(255 * (1 - min(abs(strength), 1.0)))
+    return f"rgb(255,{fade},{fade})" if strength > 0 else f"rgb({fade},{fade},255)"
+
+
+def print_environment(environment: dict[str, Any]) -> None:
+    """Versions and devices."""
+    import pandas as pd
+
+    packages = list(environment["versions"].items())
+    print_frame("Versions", pd.DataFrame(packages, columns=["package", "version"]))
+    print_frame("Devices", pd.DataFrame(environment["devices"]))
+
+
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    """The rule of every module of a model, and its self-check."""
+    from xai.doctor import check_table, module_table
+
+    found = diagnosis.verification
+    if found is None:
+        return
+    print_frame(f"Modules of {diagnosis.name} ({found.family})", module_table(found))
+    if found.checks:
+        print_frame("Self-check by CP-LRP", check_table(found))
+    if not diagnosis.problem:
+        out.print(f"{diagnosis.name} can be explained", markup=False, highlight=False)
