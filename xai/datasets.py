@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 from pydantic import ValidationError
 
 from xai.schema import Failure, Meme
+from xai.strict_json import STRICT
 
 __all__ = ["read_memes", "write_memes"]
 
@@ -196,7 +197,7 @@ def _jsonl_rows(path: Path) -> Iterator[_Row]:
 
 def _json_row(place: str, line: str) -> _Row:
     try:
-        columns = json.loads(line, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
+        columns = STRICT.decode(line)
     except json.JSONDecodeError as error:
         return _Row(place, problem=f"not valid JSON ({error.msg} at column {error.colno}); correct the line")
     except (ValueError, RecursionError) as error:
@@ -308,17 +309,6 @@ def _read_text(path: Path) -> str:
         raise ValueError(f"{path.name!r} is not UTF-8 (at byte {error.start}); save it as UTF-8") from None
     except OSError as error:
         raise ValueError(f"{path.name!r} cannot be read ({error.strerror}); check its permissions") from None
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    columns = dict(pairs)
-    if len(columns) < len(pairs):
-        raise ValueError("a key is given twice")
-    return columns
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _line(meme: Meme, folder: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, StrictInt, StrictStr, ValidationError, model_validator
 
 from xai.schema import Failure, Mode, Record
+from xai.strict_json import STRICT
 
 Answer = str | Sequence[int]
 """An answer as its text or, better, its token ids."""
@@ -97,7 +98,7 @@ def read_answers(path: str | Path) -> GivenAnswers:
 
 def _answer(line: str) -> GivenAnswer:
     try:
-        columns: Any = json.loads(line)
+        columns: Any = STRICT.decode(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}); write one object a line") from None
     if not isinstance(columns, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 import json_repair
 
 from xai.schema import LabelSpan, Mode, Parse, Record
+from xai.strict_json import STRICT, NotStrictError
 from xai.tasks import Task
 
 __all__ = ["Answer", "parse_answer"]
@@ -91,9 +91,9 @@ def _read(task: Task, text: str, mode: Mode) -> _Fields:
     if text[:start].rstrip().endswith("["):
         raise _UnreadableError("the answer is a list, not one JSON object")
     try:
-        content, end = _STRICT.raw_decode(text, start)
-    except RecursionError:
-        raise
+        content, end = STRICT.raw_decode(text, start)
+    except NotStrictError as error:
+        raise _UnreadableError(str(error)) from None
     except ValueError:
         return _repair(task, text, start, mode)
     if _OBJECT_START.search(text, end):
@@ -272,9 +272,9 @@ def _scan_string(text: str, at: int) -> _Quoted:
 
 def _skip_value(text: str, at: int) -> int:
     try:
-        end: int = _STRICT.raw_decode(text, at)[1]
-    except RecursionError:
-        raise
+        end: int = STRICT.raw_decode(text, at)[1]
+    except NotStrictError as error:
+        raise _UnreadableError(str(error)) from None
     except ValueError:
         return _scan_list(text, at)[1]
     return end
@@ -324,17 +324,3 @@ def _without_reasoning(text: str) -> str:
     if not end and "</think>" in text and not body.startswith(("{", "```")):
         end = text.find("</think>") + len("</think>")
     return " " * end + text[end:]
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise _UnreadableError("a key is given twice")
-    return content
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise _UnreadableError(f"{name} is not JSON")
-
-
-_STRICT = json.JSONDecoder(object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)

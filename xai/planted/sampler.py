@@ -1,4 +1,4 @@
-"""Chooses and writes the sample memes that ship: ``python -m xai.planted.samples OUT``."""
+"""Chooses and writes the sample memes that ship: ``python -m xai.planted.sampler OUT``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _QUOTAS: tuple[tuple[Callable[[Counter[str]], bool], int], ...] = (
 
 def main() -> None:
     """Command line of the sampler."""
-    parser = argparse.ArgumentParser(prog="python -m xai.planted.samples", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m xai.planted.sampler", description=__doc__)
     parser.add_argument("out", type=Path, help="folder for memes.jsonl and images/")
     write_memes_with_pictures(parser.parse_args().out, sample_memes(), suffix=".jpg")
 
