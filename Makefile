@@ -8,6 +8,7 @@ TYPED = build/typed
 
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
+export TRANSFORMERS_VERBOSITY = error
 
 .PHONY: help demo test check docs notebooks train clean
 
@@ -34,7 +35,7 @@ demo: $(INSTALLED)
 	@echo "look at one more: $(BIN)/xai show $(DEMO) sample-02 --mode image+text"
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_OPTIONS)
 
 # Type checker and documentation read the installed package, since its folders are mapped.
 .PHONY: typed
@@ -52,7 +53,7 @@ docs: typed
 	@echo "documentation in site/index.html"
 
 notebooks: $(INSTALLED)
-	@$(BIN)/python -m jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+	@$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 
 train: $(INSTALLED)
 	@$(BIN)/python -m xai.planted.train xai/planted/checkpoint
