@@ -159,13 +159,13 @@ def test_leads_of_answers_from_elsewhere(samples_run: Path, tmp_path: Path) -> N
     )
     answers = tmp_path / "answers.jsonl"
     answers.write_text(json.dumps({"id": labels["meme_id"], "text": labels["answer"]}) + "\n", encoding="utf-8")
-    chosen = ("--target-kind", "contrastive", "--against", "Doubt", "--answers", answers, "--limit", "1")
+    chosen = ("--target-kind", "contrastive", "--against", "Smears", "--answers", answers, "--limit", "1")
     run_xai("explain", "samples", "--mode", "text", "--out", tmp_path / "run", *chosen, check=0)
     stored = xai.open_run(tmp_path / "run").explanations().df()
-    assert stored["target"].tolist() == [label for label in labels["labels"] if label != "Doubt"]
-    assert {tuple(contrast) for contrast in stored["contrast"]} == {("Doubt",)}
+    assert stored["target"].tolist() == list(labels["labels"])
+    assert {tuple(contrast) for contrast in stored["contrast"]} == {("Smears",)}
     shown = run_xai("show", tmp_path / "run", labels["meme_id"], "--target", stored["target"][0], check=0).stdout
-    assert "contrastive over Doubt" in shown
+    assert "contrastive over Smears" in shown
     assert "given text" in shown
     assert "no explanation of all labels together" in run_xai("analyze", tmp_path / "run", check=2).stderr
 
