@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -53,8 +54,16 @@ def records(frame: pd.DataFrame) -> Any:
 
 
 def print_json(value: object) -> None:
-    """JSON on standard output."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    """JSON on standard output; what is no number there (NaN) is null."""
+    print(json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -65,6 +65,7 @@ def test_score_and_analyze_print_what_they_write(samples_run: Path) -> None:
     written = json.loads((samples_run / "reports" / "score.json").read_text(encoding="utf-8"))
     assert written["modes"] == score
     analysis = json.loads(run_xai("analyze", samples_run, "--json", check=0).stdout)
+    assert "NaN" not in json.dumps(analysis)
     means = {(row["mode"], row["rationale"]): row["mean"] for row in analysis["planted"]}
     for mode in ("text", "image+text"):
         assert means[mode, "all labels word-caused and faithful"] >= 0.9
