@@ -53,7 +53,7 @@ docs: typed
 	@echo "documentation in site/index.html"
 
 notebooks: $(INSTALLED)
-	@$(BIN)/jupyter execute --inplace notebooks/*.ipynb
+	@$(BIN)/python notebooks/run.py
 
 train: $(INSTALLED)
 	@$(BIN)/python -m xai.planted.train xai/planted/checkpoint

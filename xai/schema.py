@@ -262,6 +262,14 @@ class Explanation(Record):
         """Relevance of the picture, float ``(grid_h, grid_w)`` in reading order, all levels added; or ``None``."""
         return None if self.image_levels is None else self.image_levels.sum(axis=0)
 
+    def __repr__(self) -> str:
+        """One line; the tables are in ``words`` and ``tokens``."""
+        target = "all labels" if self.target == ALL_LABELS else self.target
+        return (
+            f"Explanation({self.meme.id!r}, {self.mode}, {self.method}, target: {target}, "
+            f"labels: {', '.join(self.prediction.labels) or 'none'})"
+        )
+
     def _repr_html_(self) -> str:
         from xai.attribution.page import explanation_html
 

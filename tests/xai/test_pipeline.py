@@ -90,6 +90,14 @@ def test_the_model_and_a_second_one_are_as_before(
     assert not any("forward" in vars(module) for module in model.model.modules())
 
 
+def test_an_explanation_shows_itself_in_one_line_without_paths(
+    model: VisionLanguageModel, new_memes: list[xai.Meme]
+) -> None:
+    shown = repr(xai.explain(model, new_memes[0]))
+    assert shown.startswith(f"Explanation({new_memes[0].id!r}, image+text, attnlrp, target: all labels")
+    assert len(shown) < 300
+
+
 def test_a_target_that_was_not_answered_is_named(model: VisionLanguageModel, new_memes: list[xai.Meme]) -> None:
     with pytest.raises(ValueError, match="did not answer 'Repetition'"):
         xai.explain(model, new_memes[0], target="Repetition")
