@@ -18,7 +18,7 @@ help:
 	@echo "make check      ruff and mypy --strict on the installed package"
 	@echo "make docs       build the documentation strictly into site/"
 	@echo "make notebooks  run the notebooks and keep their outputs"
-	@echo "make train      train the shipped model again, from nothing (about an hour on two cores)"
+	@echo "make train      train such a model from nothing into runs/checkpoint (about an hour on two cores)"
 
 $(INSTALLED): pyproject.toml
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
@@ -56,7 +56,7 @@ notebooks: $(INSTALLED)
 	@$(BIN)/python notebooks/run.py
 
 train: $(INSTALLED)
-	@$(BIN)/python -m xai.planted.train xai/planted/checkpoint
+	@$(BIN)/python -m xai.planted.train runs/checkpoint
 
 clean:
 	rm -rf build dist site runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
