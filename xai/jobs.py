@@ -23,7 +23,7 @@ from xai.choice import StageError, TargetChoice
 from xai.given import Answer
 from xai.models import VisionLanguageModel
 from xai.parts import to_json
-from xai.prompts import NOWHERE, EncodedPrompt, PromptStyle, Span, encode_prompt
+from xai.prompts import NOWHERE, EncodedPrompt, PromptStyle, Span, append_ids, encode_prompt
 from xai.schema import (
     SEGMENTS,
     AnswerSource,
@@ -187,12 +187,7 @@ def _check_ids(model: VisionLanguageModel, ids: Sequence[int]) -> None:
 
 def inputs_of_answer(prompt: EncodedPrompt, generated_ids: Sequence[int]) -> dict[str, torch.Tensor]:
     """The prompt followed by exactly the ids that were generated."""
-    ids = torch.tensor([list(generated_ids)])
-    added = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": torch.zeros_like(ids)}
-    return {
-        name: torch.cat([tensor, added[name]], dim=1) if name in added else tensor
-        for name, tensor in prompt.inputs.items()
-    }
+    return append_ids(prompt.inputs, generated_ids)
 
 
 def _changed_choices(

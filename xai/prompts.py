@@ -6,7 +6,7 @@ template is rendered once around two private-use characters that stand for the i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,8 @@ INSTRUCTION_MARK, CAPTION_MARK = "\ue000", "\ue001"
 Span = tuple[int, int]
 Span3 = tuple[int, int, int]
 NOWHERE: Span = (-1, -1)
+IGNORED = -100
+"""The target of a token that is not learnt from."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,21 @@ def encode_prompt(processor: Any, task: Task, meme: Meme, mode: Mode, style: Pro
     )
 
 
+def append_ids(inputs: Mapping[str, Tensor], ids: Sequence[int]) -> dict[str, Tensor]:
+    """A batch of one with these ids behind its prompt, attended to and belonging to no picture."""
+    row = torch.tensor([list(ids)])
+    added = {"input_ids": row, "attention_mask": torch.ones_like(row), "mm_token_type_ids": torch.zeros_like(row)}
+    return {
+        name: torch.cat([tensor, added[name]], dim=1) if name in added else tensor for name, tensor in inputs.items()
+    }
+
+
 def collate(encoded: Sequence[dict[str, Tensor]], pad_id: int, side: Literal["left", "right"]) -> dict[str, Tensor]:
     """Pad encoded inputs to one batch; their token ids stay as they are.
 
     Tensors with one value a token become ``(batch, seq)``; picture tensors are concatenated.
     """
-    fills = {"input_ids": pad_id, "attention_mask": 0, "mm_token_type_ids": 0, "targets": -100}
+    fills = {"input_ids": pad_id, "attention_mask": 0, "mm_token_type_ids": 0, "targets": IGNORED}
     length = max(inputs["input_ids"].shape[1] for inputs in encoded)
     batch: dict[str, list[Tensor]] = {}
     for inputs in encoded:

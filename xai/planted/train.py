@@ -25,19 +25,18 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from xai.attribution.align import box_weights
+from xai.models import SETTINGS_FILE
 from xai.planted.icons import SHAPES
 from xai.planted.lexicon import LANGUAGES
 from xai.planted.model import answer_text, make_model, make_processor
 from xai.planted.render import Drawing, render
 from xai.planted.world import Scene, sample_scene
-from xai.prompts import PromptStyle, collate, encode_prompt
+from xai.prompts import IGNORED, PromptStyle, append_ids, collate, encode_prompt
 from xai.schema import Meme, Mode
 from xai.tasks import load_task
 
 INVENTORY_INSTRUCTION = "Inventory.\nText: "
 REPETITION_INSTRUCTION = "Repeat.\nText: "
-IGNORED = -100
-SETTINGS_FILE = "xai.json"
 
 
 @dataclass(frozen=True)
@@ -236,11 +235,10 @@ def _icon_cells(scene: Scene, drawing: Drawing | None, grid: tuple[int, int] | N
 
 def with_answer(prompt: dict[str, Tensor], tokenizer: Any, answer: str) -> dict[str, Tensor]:
     """The prompt followed by an answer and its end; ``targets`` ignores everything but the answer."""
-    ids = torch.tensor([[*tokenizer(answer)["input_ids"], tokenizer.eos_token_id]])
-    added = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": torch.zeros_like(ids)}
-    inputs = {name: torch.cat([prompt[name], added[name]], dim=1) if name in added else prompt[name] for name in prompt}
-    targets = torch.cat([torch.full_like(prompt["input_ids"], IGNORED), ids], dim=1)
-    return inputs | {"targets": targets}
+    ids = [*tokenizer(answer)["input_ids"], tokenizer.eos_token_id]
+    ignored = torch.full_like(prompt["input_ids"], IGNORED)
+    targets = torch.cat([ignored, torch.tensor([ids])], dim=1)
+    return append_ids(prompt, ids) | {"targets": targets}
 
 
 def main() -> None:
