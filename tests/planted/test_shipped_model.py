@@ -16,15 +16,8 @@ def test_answers_match_the_world(model: VisionLanguageModel, new_memes: list[Mem
     assert scores.f1 >= 0.95
     assert scores.word_f1 >= 0.95
     assert scores.icon_f1 >= 0.90
+    assert scores.referred_words_f1 >= 0.95
     assert scores.strict >= 0.99
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="this checkpoint reaches 0.79: it names the right kind of word, and too often another form or word of it",
-)
-def test_the_rationale_names_the_words_that_the_world_says(model: VisionLanguageModel, new_memes: list[Meme]) -> None:
-    assert score_answers(model, new_memes[:100]).referred_words_f1 >= 0.95
 
 
 def test_causes_cause_and_decoys_do_not(model: VisionLanguageModel) -> None:
@@ -43,23 +36,14 @@ def test_attnlrp_points_at_the_trigger_words(model: VisionLanguageModel, new_mem
     assert score_pointing(model, new_memes[:50], "gradient_x_input", mode).word_hit < lrp.word_hit
 
 
-@pytest.mark.parametrize("mode", ["image", "image+text"])
-def test_attnlrp_points_at_the_icons(model: VisionLanguageModel, new_memes: list[Meme], mode: Mode) -> None:
+@pytest.mark.parametrize(("mode", "mass"), [("image+text", 0.85), ("image", 0.80)])
+def test_attnlrp_points_at_the_icons(
+    model: VisionLanguageModel, new_memes: list[Meme], mode: Mode, mass: float
+) -> None:
     lrp = score_pointing(model, new_memes, "attnlrp", mode)
     assert lrp.n_icons >= 80
     assert lrp.cell_hit >= 0.95
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="this checkpoint reaches 0.72: the later tokens of a long label, which its first ones determine, bring "
-    "relevance of their own to the rest of the picture; labels of one or two tokens are at 0.88 to 0.92",
-)
-@pytest.mark.parametrize("mode", ["image", "image+text"])
-def test_positive_image_relevance_lies_on_the_icons(
-    model: VisionLanguageModel, new_memes: list[Meme], mode: Mode
-) -> None:
-    assert score_pointing(model, new_memes, "attnlrp", mode).cell_mass >= 0.85
+    assert lrp.cell_mass >= mass
 
 
 def test_a_random_method_does_not_point(model: VisionLanguageModel, new_memes: list[Meme]) -> None:

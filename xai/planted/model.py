@@ -22,7 +22,7 @@ from xai.schema import MODES, Mode
 from xai.tasks import load_task
 
 VOCAB_SIZE = 2048
-NARROW_STD = 0.08
+INIT_STD = 0.08
 PATCH, MERGE = 16, 2
 CELL = PATCH * MERGE
 MIN_CELLS, MAX_CELLS = 25, 36
@@ -88,16 +88,19 @@ def make_model(processor: Any) -> Any:
         tie_word_embeddings=True,
     )
     model = Qwen3VLForConditionalGeneration(config)
-    _widen(model.model.visual)
+    _initialise_by_width(model)
     model.generation_config.update(do_sample=False, eos_token_id=ids["<|im_end|>"], pad_token_id=tokenizer.pad_token_id)
     return model
 
 
-def _widen(visual: nn.Module) -> None:
-    """Initialise the matrices of a narrow tower by its width; the usual 0.02 suits wide ones and learns late."""
-    for name, parameter in visual.named_parameters():
+def _initialise_by_width(model: nn.Module) -> None:
+    """Draw all matrices with a spread that suits their width; the usual 0.02 suits wide models.
+
+    With 0.02 the tower learns to see late, and a word of the caption is copied into the answer later still.
+    """
+    for name, parameter in model.named_parameters():
         if parameter.ndim == 2 and "pos_embed" not in name:
-            nn.init.normal_(parameter, std=NARROW_STD)
+            nn.init.normal_(parameter, std=INIT_STD)
 
 
 def answer_text(scene: Scene, mode: Mode) -> str:

@@ -1,8 +1,8 @@
 """Trains the model that ships, from nothing, on two CPU cores: ``python -m xai.planted.train OUT``.
 
-Answers alone, a few words in a line of JSON, teach seeing and quoting very slowly. So three things are learnt beside
-them: the vision tower says which icon covers each merged cell, through linear heads that are thrown away; some captions
-are answered by an inventory of their trigger and decoy words; and, in a second stage, some are repeated word for word.
+Answers alone, a few words in a line of JSON, teach seeing and quoting very slowly. So two things are learnt beside
+them: the vision tower says which icon covers each merged cell, through linear heads that are thrown away; and some
+captions are answered by an inventory of their trigger and decoy words.
 """
 
 from __future__ import annotations
@@ -36,34 +36,25 @@ from xai.schema import Meme, Mode
 from xai.tasks import load_task
 
 INVENTORY_INSTRUCTION = "Inventory.\nText: "
-REPETITION_INSTRUCTION = "Repeat.\nText: "
 
 
 @dataclass(frozen=True)
 class Stage:
     """A part of the training with an optimiser and a schedule of its own.
 
-    ``modes`` weighs the modes that examples come in. Of those in text mode, ``inventory`` and ``repetition`` are
-    the shares that ask for the inventory of trigger and decoy words, or for the caption once more.
+    ``modes`` weighs the modes that examples come in. Of those in text mode, ``inventory`` is the share that asks
+    for the inventory of trigger and decoy words.
     """
 
     steps: int
     learning_rate: float
     modes: Mapping[Mode, int]
     warmup: int = 150
-    inventory: float = 0.0
-    repetition: float = 0.0
+    inventory: float = 0.4
 
 
-SEEING = Stage(steps=3000, learning_rate=2e-3, modes={"image+text": 9, "text": 5, "image": 6}, inventory=0.4)
-QUOTING = Stage(
-    steps=1300,
-    learning_rate=2e-3,
-    modes={"image+text": 6, "text": 12, "image": 2},
-    warmup=50,
-    inventory=0.33,
-    repetition=0.42,
-)
+SEEING = Stage(steps=3000, learning_rate=2e-3, modes={"image+text": 9, "text": 5, "image": 6})
+QUOTING = Stage(steps=1200, learning_rate=1e-3, modes={"image+text": 9, "text": 8, "image": 3}, warmup=50)
 
 
 @dataclass(frozen=True)
@@ -201,27 +192,24 @@ class _Batches(Dataset[dict[str, Tensor]]):
         mode = rng.choices(tuple(self.stage.modes), tuple(self.stage.modes.values()))[0]
         style = PromptStyle(language=rng.choice(LANGUAGES), variant="short")
         scene = sample_scene(self.recipe.seed, index)
-        draw = rng.random() if mode == "text" else 1.0
-        if draw < self.stage.inventory:
-            named = {piece.group: piece.text for piece in scene.pieces if piece.role != "filler"}
-            answer = json.dumps(named, ensure_ascii=False, separators=(",", ":"))
-            return self._exercise(INVENTORY_INSTRUCTION + scene.text, answer)
-        if draw < self.stage.inventory + self.stage.repetition:
-            return self._exercise(REPETITION_INSTRUCTION + scene.text, scene.text)
+        if mode == "text" and rng.random() < self.stage.inventory:
+            return self._inventory(scene)
         drawing = render(scene) if mode != "text" else None
         meme = Meme(id=str(index), image=drawing.picture if drawing else None, text=scene.text)
         prompt = encode_prompt(self.processor, self.task, meme, mode, style)
         inputs = with_answer(prompt.inputs, self.processor.tokenizer, answer_text(scene, mode))
         return inputs | {"cells": _icon_cells(scene, drawing, prompt.grid)}
 
-    def _exercise(self, question: str, answer: str) -> dict[str, Tensor]:
-        """A question about a caption that is no task of the package."""
-        chat = [{"role": "user", "content": question}]
+    def _inventory(self, scene: Scene) -> dict[str, Tensor]:
+        """A caption, answered by its trigger and decoy words; no task of the package."""
+        chat = [{"role": "user", "content": INVENTORY_INSTRUCTION + scene.text}]
         text = self.processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         ids = self.processor.tokenizer(text, return_tensors="pt")["input_ids"]
         masks = {"attention_mask": torch.ones_like(ids), "mm_token_type_ids": torch.zeros_like(ids)}
-        no_cells = {"cells": torch.zeros(0, dtype=torch.long)}
-        return with_answer({"input_ids": ids} | masks, self.processor.tokenizer, answer) | no_cells
+        named = {piece.group: piece.text for piece in scene.pieces if piece.role != "filler"}
+        answer = json.dumps(named, ensure_ascii=False, separators=(",", ":"))
+        inputs = with_answer({"input_ids": ids} | masks, self.processor.tokenizer, answer)
+        return inputs | {"cells": torch.zeros(0, dtype=torch.long)}
 
 
 def _icon_cells(scene: Scene, drawing: Drawing | None, grid: tuple[int, int] | None) -> Tensor:
