@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Literal, Protocol, get_args
 
 import torch
@@ -314,14 +317,14 @@ def all_labels(targets: Sequence[Target]) -> Target:
 
 
 def token_offsets(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-    """The text of ``ids`` and the span of characters of each, for a byte-level BPE tokenizer.
+    """The text of ``ids`` and the span of characters of each.
 
-    Works from the bytes of the tokens, so tokens that hold parts of one character all get that character's
-    span. Bytes that are no UTF-8 become U+FFFD, as in the tokenizer's own decoder. Special tokens are kept
-    out of the text and have an empty span.
+    For byte-level BPE (Qwen, Llama 3) and for BPE that falls back on bytes (Gemma, Llama 2). Works from the bytes of
+    the tokens, so tokens that hold parts of one character all get that character's span. Bytes that are no UTF-8
+    become U+FFFD, as in the tokenizer's own decoder. Special tokens are kept out of the text and have an empty span.
 
     Raises:
-        ValueError: a token is not written in the byte-level alphabet.
+        ValueError: a token is written in neither way.
     """
     pieces = _token_bytes(tokenizer, ids)
     characters: list[str] = []
@@ -346,18 +349,64 @@ def _token_bytes(tokenizer: Tokenizer, ids: Sequence[int]) -> list[bytes]:
     added = tokenizer.added_tokens_decoder
     special = set(tokenizer.all_special_ids) | {index for index, token in added.items() if token.special}
     plain_ids = [int(index) for index in ids]
-    pieces = []
-    for index, token in zip(plain_ids, tokenizer.convert_ids_to_tokens(plain_ids), strict=True):
-        # Rows of the embedding beyond the vocabulary have no token; the decoder writes nothing for them.
-        if token is None or index in special:
-            pieces.append(b"")
-        elif all(character in BYTE_OF for character in token):
-            pieces.append(bytes(BYTE_OF[character] for character in token))
-        elif index in added:
-            pieces.append(token.encode())
-        else:
-            raise ValueError(f"token {token!r} (id {index}) is not byte-level BPE; only such tokenizers are supported")
+    # Rows of the embedding beyond the vocabulary have no token; the decoder writes nothing for them.
+    tokens = [
+        None if index in special else token
+        for index, token in zip(plain_ids, tokenizer.convert_ids_to_tokens(plain_ids), strict=True)
+    ]
+    steps = _decoder_steps(tokenizer)
+    if "ByteFallback" in steps:
+        return _fallback_bytes(tokens, strip="Strip" in steps)
+    return [_byte_level(token, index, index in added) for token, index in zip(tokens, plain_ids, strict=True)]
+
+
+def _decoder_steps(tokenizer: Tokenizer) -> list[str]:
+    """The kinds of the steps by which the tokenizer's own decoder makes text of tokens."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    settings = {} if decoder is None else json.loads(decoder.__getstate__())
+    return [step["type"] for step in settings.get("decoders", [settings]) if step]
+
+
+def _byte_level(token: str | None, index: int, added: bool) -> bytes:
+    if token is None:
+        return b""
+    if all(character in BYTE_OF for character in token):
+        return bytes(BYTE_OF[character] for character in token)
+    if added:
+        return token.encode()
+    raise ValueError(
+        f"token {token!r} (id {index}) is not byte-level BPE, nor does the tokenizer fall back on bytes; only such "
+        "tokenizers are supported"
+    )
+
+
+def _fallback_bytes(tokens: Sequence[str | None], *, strip: bool) -> list[bytes]:
+    """Tokens in which ``▁`` is a space and ``<0x0A>`` a byte.
+
+    Args:
+        strip: leave out the space with which the text begins, which the tokenizer put there.
+    """
+    pieces = [b"" if token is None else token.replace("\u2581", " ").encode() for token in tokens]
+    matches = [(place, BYTE_TOKEN.fullmatch(token)) for place, token in enumerate(tokens) if token is not None]
+    byte_at = {place: int(match[1], 16) for place, match in matches if match}
+    written = [place for place, piece in enumerate(pieces) if piece]
+    for is_bytes, run in groupby(written, key=byte_at.__contains__):
+        if is_bytes:
+            places = list(run)
+            data = bytes(byte_at[place] for place in places)
+            for place, byte in zip(places, data, strict=True):
+                pieces[place] = bytes([byte]) if _is_utf8(data) else "\N{REPLACEMENT CHARACTER}".encode()
+    if strip and written:
+        pieces[written[0]] = pieces[written[0]].removeprefix(b" ")
     return pieces
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _characters(data: bytes) -> Iterator[tuple[str, int]]:
@@ -384,3 +433,4 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 BYTE_OF: Mapping[str, int] = _byte_alphabet()
+BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")

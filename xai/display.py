@@ -143,4 +143,5 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     if found.checks:
         print_frame("Self-check by CP-LRP", check_table(found))
     if not diagnosis.problem:
-        out.print(f"{diagnosis.name} can be explained", markup=False, highlight=False)
+        asked = f"; modes: {', '.join(diagnosis.modes)}" if diagnosis.modes else f", but not asked: {diagnosis.asking}"
+        out.print(f"{diagnosis.name} can be explained{asked}", markup=False, highlight=False, soft_wrap=True)

@@ -12,22 +12,34 @@ import torch
 
 from xai.attribution.families import UnsupportedModelError
 from xai.attribution.verify import Verification, verify
-from xai.models import load_weights
+from xai.models import load_processor, load_weights
+from xai.processors import reader_of
+from xai.schema import Mode
 from xai.store import installed_versions
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found out about one model; ``problem`` says why it cannot be explained, and is empty if it can."""
+    """What was found out about one model.
+
+    Attributes:
+        problem: why it cannot be explained; empty if it can.
+        modes: what it can be shown; empty if it cannot be asked.
+        asking: why it cannot be asked: it lacks a processor, a tokenizer or a chat template, or has an unknown one.
+            What is given as tensors can be explained nevertheless.
+    """
 
     name: str
     verification: Verification | None
     problem: str
+    modes: tuple[Mode, ...] = ()
+    asking: str = ""
 
     def report(self) -> dict[str, Any]:
         """Everything in JSON values: every module with its rule, and every check."""
         found = self.verification
         report: dict[str, Any] = {"name": self.name, "can_be_explained": not self.problem, "problem": self.problem}
+        report |= {"modes": list(self.modes), "asking": self.asking}
         if found is None:
             return report
         checks = found.checks_frame().to_dict("records")
@@ -58,7 +70,8 @@ def devices() -> list[dict[str, str]]:
 
 
 def diagnose(name: str, device: str | None = None, dtype: str | None = None) -> Diagnosis:
-    """Load a model, look at every module of it, and see on short random inputs whether relevance is conserved.
+    """Load a model, look at every module of it, see on short random inputs whether relevance is conserved, and
+    whether it has what writes a prompt.
 
     Raises:
         ValueError: the model cannot be loaded.
@@ -67,7 +80,11 @@ def diagnose(name: str, device: str | None = None, dtype: str | None = None) -> 
         verification = verify(load_weights(name, device=device, dtype=dtype))
     except UnsupportedModelError as error:
         return Diagnosis(name, None, str(error))
-    return Diagnosis(name, verification, _problem(verification))
+    try:
+        modes, asking = reader_of(load_processor(name)).modes, ""
+    except ValueError as error:
+        modes, asking = (), str(error)
+    return Diagnosis(name, verification, _problem(verification), modes, asking)
 
 
 def module_table(verification: Verification) -> pd.DataFrame:

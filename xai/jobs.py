@@ -54,12 +54,13 @@ class Job:
     choice: TargetChoice = field(default_factory=TargetChoice)
 
     def check(self) -> None:
-        """Refuse at once what no meme can satisfy: an unknown method, prompt, or kind of target.
+        """Refuse at once what no meme can satisfy: an unknown method, prompt, mode, or kind of target.
 
         Raises:
             ValueError: the message says what there is.
         """
         get_method(self.method)
+        self.model.reader.check(self.mode)
         self.task.instruction(self.mode, self.style.language, self.style.variant, self.style.with_none)
         self.choice.check(self.task)
 
@@ -181,8 +182,10 @@ def _check_ids(model: VisionLanguageModel, ids: Sequence[int]) -> None:
         raise ValueError(
             f"the answer has tokens {unknown[:8]}, but the model has {n_tokens}; are they of its tokenizer?"
         )
-    if model.processor.image_token_id in ids:
-        raise ValueError(f"the answer holds the image placeholder {model.processor.image_token!r}; leave it out")
+    placeholder = model.reader.image_token_id
+    if placeholder in ids:
+        token = model.processor.tokenizer.convert_ids_to_tokens(placeholder)
+        raise ValueError(f"the answer holds the image placeholder {token!r}; leave it out")
 
 
 def inputs_of_answer(prompt: EncodedPrompt, generated_ids: Sequence[int]) -> dict[str, torch.Tensor]:

@@ -1,12 +1,15 @@
-"""Loads a vision-language model with its processor, and lets it answer in batches."""
+"""Loads a vision-language model or a text decoder with what writes its prompts, and lets it answer in batches."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,14 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoProcessor,
+    AutoTokenizer,
     GenerationConfig,
+    GgufConfig,
 )
 
+from xai.attribution.families import family_of
 from xai.planted import CHECKPOINT
+from xai.processors import Reader, TextProcessor, reader_of
 from xai.prompts import EncodedPrompt, PromptStyle, collate
 
 SETTINGS_FILE = "xai.json"
@@ -29,10 +36,11 @@ SAMPLED_VALUES = 256
 
 @dataclass(frozen=True, eq=False)
 class VisionLanguageModel:
-    """A loaded model: what runs it, and what identifies it in a run.
+    """A loaded model, one that reads text only included: what runs it, and what identifies it in a run.
 
-    ``style`` is the prompt that suits the model unless another is asked for. ``lock`` is held while the model
-    is explained, since patches belong to the model's modules; threads that share a model wait for each other.
+    ``processor`` has a ``tokenizer``, and nothing else for a model that reads text only. ``style`` is the prompt that
+    suits the model unless another is asked for. ``lock`` is held while the model is explained, since patches belong
+    to the model's modules; threads that share a model wait for each other.
     """
 
     name: str
@@ -51,6 +59,11 @@ class VisionLanguageModel:
     def dtype(self) -> torch.dtype:
         """The type of the model's first parameter."""
         return next(self.model.parameters()).dtype
+
+    @property
+    def reader(self) -> Reader:
+        """How its prompts are written."""
+        return reader_of(self.processor)
 
     def describe(self) -> dict[str, Any]:
         """What a run records of the model, in JSON values."""
@@ -71,19 +84,20 @@ class VisionLanguageModel:
         Sampling, beams and penalties of the checkpoint's own generation settings are not used, so that the
         ids are those with the highest logits.
         """
-        tokenizer = self.processor.tokenizer
-        batch = collate([prompt.inputs for prompt in prompts], tokenizer.pad_token_id, side="left")
+        ends = self._end_ids()
+        # Some tokenizers of text decoders have no padding token; any will do, since nothing attends to it.
+        pad_id = ends[0] if self.processor.tokenizer.pad_token_id is None else self.processor.tokenizer.pad_token_id
+        batch = collate([prompt.inputs for prompt in prompts], pad_id, side="left")
         batch = {name: tensor.to(self.device) for name, tensor in batch.items()}
         if "pixel_values" in batch:
             batch["pixel_values"] = batch["pixel_values"].to(self.dtype)
-        ends = self._end_ids()
         config = GenerationConfig(
             do_sample=False,
             num_beams=1,
             repetition_penalty=1.0,
             max_new_tokens=max_new_tokens,
             eos_token_id=ends,
-            pad_token_id=tokenizer.pad_token_id,
+            pad_token_id=pad_id,
         )
         with self.lock:
             output = self.model.generate(**batch, generation_config=config)  # type: ignore[operator]
@@ -103,27 +117,45 @@ def load_model(
     dtype: torch.dtype | str | None = None,
     style: PromptStyle | None = None,
 ) -> VisionLanguageModel:
-    """Load ``"planted"`` (the model that ships), a checkpoint folder, or a model of the Hugging Face hub.
+    """Load ``"planted"`` (the model that ships), a checkpoint folder, a GGUF file, or a model of the Hugging Face hub.
+
+    A vision-language model is loaded with its processor and a text decoder with its tokenizer; a text decoder can be
+    asked in mode ``text`` only. The families that exist are those of ``xai models``.
 
     Args:
+        name: a path that ends in ``.gguf``, or a folder with one such file and no ``config.json``, is read as GGUF:
+            its weights are unpacked to floats, since relevance cannot go through packed ones.
         device: where to run; CUDA when there is one, else CPU.
         dtype: float32 on CPU and the checkpoint's own type elsewhere, unless given.
         style: prompt language and variant; the checkpoint's ``xai.json`` may name the variant it knows.
 
-    Code that comes with a checkpoint is never run, and only safetensors weights are read.
+    Code that comes with a checkpoint is never run, and only safetensors and GGUF weights are read.
 
     Raises:
-        ValueError: there is no such model here, or it is not a vision-language checkpoint.
+        ValueError: there is no such model here, it is of no family that can be explained, or it cannot be asked:
+            its prompts are written in an unknown way, or it has no chat template.
     """
-    folder, source = _located(name)
-    try:
-        processor = AutoProcessor.from_pretrained(source, trust_remote_code=False)
-        model = _weights(AutoModelForImageTextToText, source, device, dtype)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(_load_advice(str(name), error)) from error
-    return VisionLanguageModel(
-        name=str(name), model=model, processor=processor, fingerprint=fingerprint(model), style=style or _style(folder)
-    )
+    checkpoint = _located(name)
+    with _load_advice(checkpoint):
+        config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options)
+        processor = _processor(checkpoint, config)
+    reader_of(processor)
+    with _load_advice(checkpoint):
+        model = _weights(checkpoint, config, device, dtype)
+    family_of(model)
+    chosen = style or _style(checkpoint.folder)
+    return VisionLanguageModel(checkpoint.name, model, processor, fingerprint(model), chosen)
+
+
+def load_processor(name: str | Path = "planted") -> Any:
+    """What :func:`load_model` has as ``processor``, without the weights.
+
+    Raises:
+        ValueError: there is no such model here, or it has no processor or tokenizer that can be read.
+    """
+    checkpoint = _located(name)
+    with _load_advice(checkpoint):
+        return _processor(checkpoint, AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options))
 
 
 def load_weights(
@@ -132,31 +164,79 @@ def load_weights(
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
 ) -> nn.Module:
-    """The bare model of :func:`load_model`, or a text-only decoder, without what it takes to ask it a question.
+    """The bare model of :func:`load_model`, of whatever family, without what it takes to ask it a question.
 
     Raises:
         ValueError: there is no such model here, or it is no language model.
     """
-    _, source = _located(name)
-    try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        sees = type(config) in AutoModelForImageTextToText._model_mapping
-        return _weights(AutoModelForImageTextToText if sees else AutoModelForCausalLM, source, device, dtype)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(_load_advice(str(name), error)) from error
+    checkpoint = _located(name)
+    with _load_advice(checkpoint):
+        config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options)
+        return _weights(checkpoint, config, device, dtype)
 
 
-def _located(name: str | Path) -> tuple[Path, str]:
-    """The checkpoint's folder, which need not exist, and what transformers is to load."""
-    folder = CHECKPOINT if str(name) == "planted" else Path(name)
-    return folder, str(folder) if folder.is_dir() else str(name)
+@dataclass(frozen=True)
+class _Checkpoint:
+    """Where a model is read from.
+
+    Attributes:
+        name: as the user gave it.
+        folder: where settings of this package would lie; need not exist.
+        source: what transformers is to look at: a folder, or an id of the hub.
+        gguf_file: name of the GGUF file in ``source``, if it is to be read from one.
+    """
+
+    name: str
+    folder: Path
+    source: str
+    gguf_file: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How every part of it is read."""
+        return {"trust_remote_code": False} | ({"gguf_file": self.gguf_file} if self.gguf_file else {})
 
 
-def _weights(loader: Any, source: str, device: str | torch.device | None, dtype: torch.dtype | str | None) -> nn.Module:
+def _located(name: str | Path) -> _Checkpoint:
+    """Which checkpoint is meant; ValueError if it takes a choice or a package that is not there."""
+    path = CHECKPOINT if str(name) == "planted" else Path(name)
+    folder, files = path, []
+    if path.suffix == ".gguf" and path.is_file():
+        folder, files = path.parent, [path]
+    elif path.is_dir() and not (path / "config.json").is_file():
+        files = sorted(path.glob("*.gguf"))
+    if len(files) > 1:
+        raise ValueError(
+            f"{str(name)!r} holds {len(files)} GGUF files; name one, such as {files[0].name!r}, by its path"
+        )
+    if files and find_spec("gguf") is None:
+        raise ValueError(f"{files[0].name!r} is a GGUF file, which takes a package to be read: pip install gguf")
+    source = str(folder) if folder.is_dir() else str(name)
+    return _Checkpoint(str(name), folder, source, files[0].name if files else None)
+
+
+def _sees(config: Any) -> bool:
+    return type(config) in AutoModelForImageTextToText._model_mapping
+
+
+def _processor(checkpoint: _Checkpoint, config: Any) -> Any:
+    if _sees(config):
+        return AutoProcessor.from_pretrained(checkpoint.source, **checkpoint.options)
+    return TextProcessor(AutoTokenizer.from_pretrained(checkpoint.source, **checkpoint.options))
+
+
+def _weights(
+    checkpoint: _Checkpoint, config: Any, device: str | torch.device | None, dtype: torch.dtype | str | None
+) -> nn.Module:
+    loader = AutoModelForImageTextToText if _sees(config) else AutoModelForCausalLM
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if dtype is None:
         dtype = torch.float32 if chosen.type == "cpu" else "auto"
-    model: nn.Module = loader.from_pretrained(source, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+    options = checkpoint.options | {"config": config, "dtype": dtype}
+    options |= (
+        {"quantization_config": GgufConfig(dequantize=True)} if checkpoint.gguf_file else {"use_safetensors": True}
+    )
+    model: nn.Module = loader.from_pretrained(checkpoint.source, **options)
     return model.to(chosen).eval()
 
 
@@ -177,9 +257,17 @@ def _style(folder: Path) -> PromptStyle:
     return PromptStyle(variant=json.loads(settings.read_text(encoding="utf-8"))["prompt_variant"])
 
 
-def _load_advice(name: str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return f"cannot load model {name!r}: {reason} — give 'planted', a folder with config.json, or a hub id in reach"
+@contextmanager
+def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
+    """Within the block, what transformers raises becomes one line that says what to give."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"cannot load model {checkpoint.name!r}: {reason} — give 'planted', a folder with config.json, "
+            "a GGUF file, or a hub id in reach"
+        ) from error
 
 
 def _until_end(ids: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:

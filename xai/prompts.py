@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from xai.processors import Reader, reader_of
 from xai.schema import Meme, Mode, Segment
 from xai.tasks import Task
 
@@ -22,6 +23,8 @@ Span3 = tuple[int, int, int]
 NOWHERE: Span = (-1, -1)
 IGNORED = -100
 """The target of a token that is not learnt from."""
+TOKEN_TYPES = ("mm_token_type_ids", "token_type_ids")
+"""Names under which models take what kind of token stands where."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class PromptStyle:
 class EncodedPrompt:
     """A prompt as the model takes it; every per-token sequence has the length of ``input_ids``.
 
-    ``inputs`` is a batch of one: ``input_ids`` and ``attention_mask`` ``(1, seq)``, and with a picture
-    ``pixel_values`` ``(patches, channels · frames · patch²)`` and ``image_grid_thw`` ``(1, 3)``.
-    ``text_spans`` are offsets in the meme's text, (-1, -1) outside it. ``grid`` is the (grid_h, grid_w) of the
-    merged image tokens.
+    ``inputs`` is a batch of one and only what the model takes: ``input_ids`` and ``attention_mask`` ``(1, seq)``; for
+    a model that sees, its token types ``(1, seq)`` with 1 at image placeholders; and with a picture ``pixel_values``,
+    of Qwen-VL ``(patches, channels · frames · patch²)`` with ``image_grid_thw`` ``(1, 3)``, of Gemma 3
+    ``(1, channels, height, width)``. ``text_spans`` are offsets in the meme's text, (-1, -1) outside it. ``grid`` is
+    the (grid_h, grid_w) of the merged image tokens.
     """
 
     inputs: dict[str, Tensor]
@@ -57,33 +61,36 @@ class EncodedPrompt:
 def encode_prompt(processor: Any, task: Task, meme: Meme, mode: Mode, style: PromptStyle) -> EncodedPrompt:
     """Encode the prompt of one meme: picture first, then the instruction, the meme's text last.
 
+    Args:
+        processor: of a model that is supported; see :mod:`xai.processors`.
+
     Raises:
-        ValueError: the mode needs a picture or a text that the meme lacks, or the text spells a special token.
+        ValueError: the model cannot be asked in this mode, the meme lacks the picture or the text that the mode
+            needs, or the text spells a special token.
     """
-    caption = _caption(processor, meme, mode)
+    reader = reader_of(processor)
+    reader.check(mode)
+    caption = _caption(reader.tokenizer, meme, mode)
     picture = meme.open_image() if mode != "text" else None
     instruction = task.instruction(mode, style.language, style.variant, style.with_none)
-    head, tail = _template(processor, with_image=picture is not None)
-    images = {} if picture is None else dict(processor.image_processor(images=[picture], return_tensors="pt"))
-    grid = _merged_grid(processor, images)
-    if grid is not None:
-        head = head.replace(processor.image_token, processor.image_token * (grid[0] * grid[1]))
-    ids, offsets = _tokenise(processor.tokenizer, head + instruction + caption + tail)
+    head, tail = _template(reader, with_picture=picture is not None)
+    encoded = None if picture is None else reader.picture(picture)
+    if encoded is not None:
+        head = head.replace(reader.picture_mark, encoded.text)
+    text = head + instruction + caption + tail
+    ids, offsets = _tokenise(reader.tokenizer, text)
     starts = (len(head), len(head) + len(instruction), len(head) + len(instruction) + len(caption))
-    segments = _segments(ids, offsets, starts, processor.image_token_id)
+    segments = _segments(ids, offsets, starts, reader.image_token_id)
     spans = [
-        (max(start - starts[1], 0), end - starts[1]) if segment == "text" else NOWHERE
+        (max(start, starts[1]) - starts[1], min(end, starts[2]) - starts[1]) if segment == "text" else NOWHERE
         for (start, end), segment in zip(offsets, segments, strict=True)
     ]
-    input_ids = torch.tensor([ids])
-    image_mask = input_ids == processor.image_token_id
-    masks = {"attention_mask": torch.ones_like(input_ids), "mm_token_type_ids": image_mask.long()}
     return EncodedPrompt(
-        inputs={"input_ids": input_ids} | masks | images,
-        tokens=tuple((head + instruction + caption + tail)[start:end] for start, end in offsets),
+        inputs=_sequence_inputs(ids, reader) | ({} if encoded is None else encoded.inputs),
+        tokens=tuple(text[start:end] for start, end in offsets),
         segments=tuple(segments),
         text_spans=tuple(spans),
-        grid=grid,
+        grid=None if encoded is None else encoded.grid,
         image_size=None if picture is None else picture.size,
     )
 
@@ -91,7 +98,8 @@ def encode_prompt(processor: Any, task: Task, meme: Meme, mode: Mode, style: Pro
 def append_ids(inputs: Mapping[str, Tensor], ids: Sequence[int]) -> dict[str, Tensor]:
     """A batch of one with these ids behind its prompt, attended to and belonging to no picture."""
     row = torch.tensor([list(ids)])
-    added = {"input_ids": row, "attention_mask": torch.ones_like(row), "mm_token_type_ids": torch.zeros_like(row)}
+    added = {"input_ids": row, "attention_mask": torch.ones_like(row)}
+    added |= dict.fromkeys(TOKEN_TYPES, torch.zeros_like(row))
     return {
         name: torch.cat([tensor, added[name]], dim=1) if name in added else tensor for name, tensor in inputs.items()
     }
@@ -102,7 +110,7 @@ def collate(encoded: Sequence[dict[str, Tensor]], pad_id: int, side: Literal["le
 
     Tensors with one value a token become ``(batch, seq)``; picture tensors are concatenated.
     """
-    fills = {"input_ids": pad_id, "attention_mask": 0, "mm_token_type_ids": 0, "targets": IGNORED}
+    fills = {"input_ids": pad_id, "attention_mask": 0, "targets": IGNORED} | dict.fromkeys(TOKEN_TYPES, 0)
     length = max(inputs["input_ids"].shape[1] for inputs in encoded)
     batch: dict[str, list[Tensor]] = {}
     for inputs in encoded:
@@ -115,12 +123,13 @@ def collate(encoded: Sequence[dict[str, Tensor]], pad_id: int, side: Literal["le
     return {name: torch.cat(parts) for name, parts in batch.items()}
 
 
-def _caption(processor: Any, meme: Meme, mode: Mode) -> str:
+def _caption(tokenizer: Any, meme: Meme, mode: Mode) -> str:
     if mode == "image":
         return ""
     if not meme.text.strip():
         raise ValueError(f"meme {meme.id!r} has no text; use mode 'image' or fill its text")
-    spelled = [token for token in processor.tokenizer.get_added_vocab() if token in meme.text]
+    # Some tokenizers add runs of line breaks to their vocabulary, which command nothing.
+    spelled = [token for token in tokenizer.get_added_vocab() if token.strip() and token in meme.text]
     if spelled:
         raise ValueError(
             f"the text of meme {meme.id!r} spells the special token {spelled[0]!r}, which the model would obey; "
@@ -129,27 +138,24 @@ def _caption(processor: Any, meme: Meme, mode: Mode) -> str:
     return meme.text
 
 
-def _template(processor: Any, with_image: bool) -> tuple[str, str]:
+def _template(reader: Reader, with_picture: bool) -> tuple[str, str]:
     """The chat template's text before the instruction and after the meme's text."""
-    content: list[dict[str, str]] = [{"type": "image"}] if with_image else []
-    content.append({"type": "text", "text": INSTRUCTION_MARK + CAPTION_MARK})
-    rendered = processor.apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    parts = reader.chat(INSTRUCTION_MARK + CAPTION_MARK, with_picture=with_picture).split(
+        INSTRUCTION_MARK + CAPTION_MARK
     )
-    parts = rendered.split(INSTRUCTION_MARK + CAPTION_MARK)
     if len(parts) != 2:
         raise ValueError("the model's chat template does not show a user's text exactly once; xai cannot use it")
-    if with_image and parts[0].count(processor.image_token) != 1:
+    if with_picture and parts[0].count(reader.picture_mark) != 1:
         raise ValueError("the model's chat template does not put one picture before the text; xai cannot use it")
     return parts[0], parts[1]
 
 
-def _merged_grid(processor: Any, images: dict[str, Tensor]) -> tuple[int, int] | None:
-    if not images:
-        return None
-    merge = processor.image_processor.merge_size
-    _, height, width = images["image_grid_thw"][0].tolist()
-    return height // merge, width // merge
+def _sequence_inputs(ids: Sequence[int], reader: Reader) -> dict[str, Tensor]:
+    input_ids = torch.tensor([list(ids)])
+    inputs = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+    if reader.token_types is not None:
+        inputs[reader.token_types] = torch.tensor([[int(token == reader.image_token_id) for token in ids]])
+    return inputs
 
 
 def _tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[Span]]:
@@ -157,16 +163,16 @@ def _tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[Span]]:
     return encoding["input_ids"], [(start, end) for start, end in encoding["offset_mapping"]]
 
 
-def _segments(ids: Sequence[int], offsets: Sequence[Span], starts: Span3, image_token_id: int) -> list[Segment]:
-    """A token belongs to where its last character lies, so that a space merged before a word goes with the word."""
+def _segments(ids: Sequence[int], offsets: Sequence[Span], starts: Span3, image_token_id: int | None) -> list[Segment]:
+    """A token belongs to the meme's text if it holds any character of it, so that none is lost where tokens merge."""
     instruction, caption, tail = starts
     names: list[Segment] = []
-    for token, (_, end) in zip(ids, offsets, strict=True):
+    for token, (start, end) in zip(ids, offsets, strict=True):
         if token == image_token_id:
             names.append("image")
-        elif caption < end <= tail:
+        elif max(start, caption) < min(end, tail):
             names.append("text")
-        elif instruction < end <= caption:
+        elif max(start, instruction) < min(end, caption):
             names.append("instruction")
         else:
             names.append("template")

@@ -23,6 +23,8 @@ from xai.attribution.targets import (
 )
 from xai.schema import LabelSpan
 
+from .small_tokenizers import gemma_tokenizer, llama2_tokenizer
+
 LABELS = [
     "Glittering generalities (Virtue)",
     "Misrepresentation of Someone's Position (Straw Man)",
@@ -132,6 +134,51 @@ def test_incomplete_utf8_becomes_what_the_tokenizers_decoder_writes(tokenizer: A
     assert text == tokenizer.decode(ids)
     assert offsets[-1] == (len(text) - 1, len(text))
     assert all(end > start for start, end in offsets)
+
+
+@pytest.fixture(scope="module")
+def falling_back() -> dict[str, Any]:
+    """Tokenizers that write spaces as ``▁`` and fall back on bytes, those of Gemma and of Llama 2."""
+    corpus = [answer(*LABELS)[0], "the text of a meme", "Навішування ярликів"] * 3
+    return {"Gemma": gemma_tokenizer(corpus), "Llama 2": llama2_tokenizer(corpus)}
+
+
+@pytest.mark.parametrize("kind", ["Gemma", "Llama 2"])
+@pytest.mark.parametrize("text", [*LABELS, 'x 🔥🔥 "(Virtue)"] й ї\n', "  two  spaces ", "été\n\n<0x41>"])
+def test_text_of_pieces_and_bytes_is_what_the_tokenizers_decoder_writes(
+    falling_back: dict[str, Any], kind: str, text: str
+) -> None:
+    tokenizer = falling_back[kind]
+    encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    found_text, offsets = token_offsets(tokenizer, encoded["input_ids"])
+    assert found_text == tokenizer.decode(encoded["input_ids"], skip_special_tokens=True)
+    if kind == "Gemma":
+        assert found_text == text
+        assert offsets == [tuple(span) for span in encoded["offset_mapping"]]
+
+
+@pytest.mark.parametrize("kind", ["Gemma", "Llama 2"])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_bytes_that_are_no_utf8_are_each_replaced_as_the_tokenizers_decoder_does(
+    falling_back: dict[str, Any], kind: str, cut: int
+) -> None:
+    tokenizer = falling_back[kind]
+    fire = tokenizer.convert_tokens_to_ids([f"<0x{byte:02X}>" for byte in "🔥".encode()])
+    ids = [*fire, *fire[:cut], *tokenizer.encode("x", add_special_tokens=False)]
+    text, offsets = token_offsets(tokenizer, ids)
+    assert text == tokenizer.decode(ids)
+    assert [text[start:end] for start, end in offsets[: 4 + cut]] == ["\N{REPLACEMENT CHARACTER}"] * (4 + cut)
+
+
+@pytest.mark.parametrize("kind", ["Gemma", "Llama 2"])
+def test_every_label_is_located_among_pieces_and_bytes(falling_back: dict[str, Any], kind: str) -> None:
+    tokenizer = falling_back[kind]
+    text, spans = answer(*LABELS)
+    ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    targets = label_targets(tokenizer, ids, text, spans, prompt_length=0)
+    assert [target.name for target in targets] == LABELS
+    assert all(target.located for target in targets)
+    assert all(span.label in tokenizer.decode(list(t.token_ids)) for t, span in zip(targets, spans, strict=True))
 
 
 def test_a_label_without_tokens_is_returned_as_not_located(tokenizer: Any) -> None:

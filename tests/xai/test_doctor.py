@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import transformers
 
 from xai.attribution import families
 from xai.doctor import check_table, devices, diagnose, module_table, versions
+from xai.schema import MODES, Mode
+
+from .checkpoints import save_checkpoint
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
@@ -54,10 +58,28 @@ def test_the_shipped_model_conserves_to_the_last_digits_and_every_module_has_a_r
     assert set(check_table(diagnosis.verification)["result"]) == {"holds", "reported"}
 
 
-def test_a_text_only_decoder_can_be_looked_at(tmp_path: Path) -> None:
+def test_weights_alone_can_be_explained_but_not_asked(tmp_path: Path) -> None:
     diagnosis = diagnose(saved("Llama", tmp_path))
     assert diagnosis.problem == ""
     assert diagnosis.report()["family"] == "Llama"
+    assert diagnosis.modes == ()
+    assert "tokenizer" in diagnosis.asking
+
+
+@pytest.mark.parametrize(("family", "modes"), [("Gemma 3", MODES), ("Gemma 3 text", ("text",)), ("Qwen2", ("text",))])
+def test_what_a_checkpoint_folder_can_be_shown_is_named(
+    checkpoint: Callable[[str], Path], family: str, modes: tuple[Mode, ...]
+) -> None:
+    report = json.loads(json.dumps(diagnose(str(checkpoint(family)), device="cpu").report(), allow_nan=False))
+    assert (report["family"], tuple(report["modes"]), report["asking"]) == (family, modes, "")
+    assert report["can_be_explained"]
+    assert all(check["passed"] is not False for check in report["checks"])
+
+
+def test_a_checkpoint_without_a_chat_template_is_told_to_get_one(tmp_path: Path) -> None:
+    diagnosis = diagnose(str(save_checkpoint("Qwen3", tmp_path, with_template=False)))
+    assert (diagnosis.problem, diagnosis.modes) == ("", ())
+    assert "chat_template.jinja" in diagnosis.asking
 
 
 def test_a_family_that_is_not_there_is_named(tmp_path: Path) -> None:

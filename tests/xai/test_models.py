@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import MistralConfig, MistralForCausalLM
 
 import xai
+from xai.attribution.families import UnsupportedModelError
 from xai.models import VisionLanguageModel
 from xai.pipeline import predict
 from xai.planted import CHECKPOINT
+from xai.processors import reader_of
 from xai.prompts import PromptStyle, encode_prompt
 from xai.tasks import load_task
+
+from .checkpoints import save_checkpoint
 
 
 def test_the_checkpoint_is_small_and_loads_without_this_package() -> None:
@@ -53,6 +59,49 @@ def test_an_answer_is_cut_at_the_limit(model: VisionLanguageModel, new_memes: li
 def test_a_model_that_is_not_there_is_refused_with_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="give 'planted', a folder"):
         xai.load_model(tmp_path)
+
+
+def test_a_model_without_a_chat_template_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    folder = save_checkpoint("Llama", tmp_path, with_template=False)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"no chat template.*chat_template\.jinja"):
+        xai.load_model(folder)
+
+
+def test_a_model_of_an_unknown_family_is_refused_by_name(tmp_path: Path) -> None:
+    folder = save_checkpoint("Llama", tmp_path)
+    config = MistralConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    MistralForCausalLM(config).save_pretrained(folder)
+    with pytest.raises(UnsupportedModelError, match=r"'mistral'.*Llama"):
+        xai.load_model(folder)
+
+
+def test_an_unknown_processor_is_refused_by_name(loaded: Callable[[str], VisionLanguageModel]) -> None:
+    with pytest.raises(ValueError, match=r"Qwen2Tokenizer writes a prompt.*Gemma3Processor"):
+        reader_of(loaded("Qwen2").processor.tokenizer)
+
+
+def test_a_folder_with_several_gguf_files_needs_a_choice(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(ValueError, match=r"2 GGUF files; name one, such as 'a\.gguf'"):
+        xai.load_model(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"no GGUF at all", b"GGUF cut short"])
+def test_a_gguf_file_that_cannot_be_read_is_refused_with_what_to_give(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("gguf")
+    (tmp_path / "a.gguf").write_bytes(content)
+    for given in (tmp_path, tmp_path / "a.gguf"):
+        with pytest.raises(ValueError, match="give 'planted', a folder"):
+            xai.load_model(given)
 
 
 def test_a_description_names_device_dtype_and_fingerprint(model: VisionLanguageModel) -> None:

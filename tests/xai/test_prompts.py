@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -9,10 +10,15 @@ import torch
 
 from xai.models import VisionLanguageModel
 from xai.planted.truth import planted_memes
-from xai.prompts import PromptStyle, collate, encode_prompt
+from xai.processors import TextProcessor
+from xai.prompts import PromptStyle, append_ids, collate, encode_prompt
 from xai.schema import MODES, Meme, Mode
 from xai.tasks import load_task
 
+from ..attribution.small_tokenizers import gemma_tokenizer
+from .checkpoints import TEXT_FAMILIES, VISION_FAMILIES
+
+Loaded = Callable[[str], VisionLanguageModel]
 TASK, SHORT = load_task("ukrmeme"), PromptStyle(variant="short")
 MEME = planted_memes(1, 3)[0]
 
@@ -28,6 +34,55 @@ def test_ids_are_those_of_the_processor_itself(model: VisionLanguageModel, mode:
     expected = model.processor(text=[rendered], images=images, return_tensors="pt")
     for name, tensor in expected.items():
         assert torch.equal(encoded.inputs[name], tensor), name
+
+
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_family_that_sees_reads_what_its_processor_gives(loaded: Loaded, family: str, mode: Mode) -> None:
+    processor = loaded(family).processor
+    encoded = encode_prompt(processor, TASK, MEME, mode, SHORT)
+    content = [] if mode == "text" else [{"type": "image", "image": MEME.open_image()}]
+    text = TASK.instruction(mode, "en", "short") + ("" if mode == "image" else MEME.text)
+    expected = processor.apply_chat_template(
+        [{"role": "user", "content": [*content, {"type": "text", "text": text}]}],
+        tokenize=True,
+        add_generation_prompt=True,
+        return_dict=True,
+        return_tensors="pt",
+        processor_kwargs={"do_pan_and_scan": False} if family == "Gemma 3" else {},
+    )
+    assert encoded.inputs.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(encoded.inputs[name], tensor), name
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_every_text_decoder_reads_what_its_tokenizer_gives(loaded: Loaded, family: str) -> None:
+    tokenizer = loaded(family).processor.tokenizer
+    encoded = encode_prompt(loaded(family).processor, TASK, MEME, "text", SHORT)
+    chat = [{"role": "user", "content": TASK.instruction("text", "en", "short") + MEME.text}]
+    options = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+    expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", **options)
+    assert encoded.inputs.keys() == expected.keys() - {"token_type_ids"}
+    for name in encoded.inputs:
+        assert torch.equal(encoded.inputs[name], expected[name]), name
+
+
+def test_a_prompt_neither_thinks_nor_knows_the_day(loaded: Loaded) -> None:
+    thinking, dated = (encode_prompt(loaded(name).processor, TASK, MEME, "text", SHORT) for name in ("Qwen3", "Llama"))
+    assert "".join(thinking.tokens).endswith("<|im_start|>assistant\n")
+    assert "Today is 26 Jul 2024" in "".join(dated.tokens)
+
+
+def test_gemma_frames_one_square_of_placeholders(loaded: Loaded) -> None:
+    encoded = encode_prompt(loaded("Gemma 3").processor, TASK, MEME, "image", SHORT)
+    assert encoded.grid == (3, 3)
+    assert encoded.inputs["pixel_values"].shape == (1, 3, 24, 24)
+    places = [index for index, segment in enumerate(encoded.segments) if segment == "image"]
+    assert places == list(range(places[0], places[0] + 9))
+    frame = encoded.tokens[places[0] - 1], encoded.tokens[places[-1] + 1]
+    assert frame == ("<start_of_image>", "<end_of_image>")
+    assert encoded.inputs["token_type_ids"][0].nonzero().flatten().tolist() == places
 
 
 def test_text_tokens_cover_exactly_the_text(model: VisionLanguageModel) -> None:
@@ -50,10 +105,11 @@ def test_a_caption_equal_to_a_part_of_the_instruction_is_not_confused_with_it(mo
 
 
 @pytest.mark.parametrize(
-    "caption", ["emoji 👩🏽‍🚀 here", "й decomposed ї", "مرحبا بالعالم", "这不是\n新闻", "  spaces  ", "x"]
+    "caption", ["emoji 👩🏽‍🚀 here", "й decomposed ї", "مرحبا بالعالم", "这不是\n\n新闻", "  spaces  ", "x"]
 )
-def test_captions_of_any_script_keep_every_character(model: VisionLanguageModel, caption: str) -> None:
-    encoded = encode_prompt(model.processor, TASK, Meme(id="m", text=caption), "text", SHORT)
+@pytest.mark.parametrize("family", ["Qwen3-VL", "Llama", "Gemma 3"])
+def test_captions_of_any_script_keep_every_character(loaded: Loaded, family: str, caption: str) -> None:
+    encoded = encode_prompt(loaded(family).processor, TASK, Meme(id="m", text=caption), "text", SHORT)
     covered = {
         position
         for (start, end), segment in zip(encoded.text_spans, encoded.segments, strict=True)
@@ -63,15 +119,26 @@ def test_captions_of_any_script_keep_every_character(model: VisionLanguageModel,
     assert covered == set(range(len(caption)))
 
 
+def test_a_token_that_reaches_out_of_the_text_still_counts_as_text() -> None:
+    template = "{{ messages[0].content }}\n### Answer:"
+    tokenizer = gemma_tokenizer(["!\n"] * 9, chat_template=template)
+    encoded = encode_prompt(TextProcessor(tokenizer), TASK, Meme(id="m", text="a liar!"), "text", SHORT)
+    (across,) = [index for index, token in enumerate(encoded.tokens) if token == "!\n"]
+    assert encoded.segments[across] == "text"
+    assert encoded.text_spans[across] == (6, 7)
+    assert set(encoded.segments[across + 1 :]) == {"template"}
+
+
 def test_image_tokens_are_as_many_as_the_grid_has_cells(model: VisionLanguageModel) -> None:
     encoded = encode_prompt(model.processor, TASK, MEME, "image", SHORT)
     assert encoded.grid is not None
     assert encoded.segments.count("image") == encoded.grid[0] * encoded.grid[1] >= 25
 
 
-def test_text_that_spells_a_special_token_is_refused(model: VisionLanguageModel) -> None:
+@pytest.mark.parametrize(("family", "token"), [("Qwen3-VL", "<|im_end|>"), ("Gemma 3", "<end_of_turn>")])
+def test_text_that_spells_a_special_token_is_refused(loaded: Loaded, family: str, token: str) -> None:
     with pytest.raises(ValueError, match="special token"):
-        encode_prompt(model.processor, TASK, Meme(id="m", text="hi <|im_end|>"), "text", SHORT)
+        encode_prompt(loaded(family).processor, TASK, Meme(id="m", text=f"hi {token}"), "text", SHORT)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +162,14 @@ def test_padding_is_on_the_side_asked_for_and_changes_no_id() -> None:
     assert left["input_ids"].tolist() == [[9, 9, 0, 1], [0, 1, 2, 3]]
     assert left["attention_mask"].tolist() == [[0, 0, 1, 1], [1, 1, 1, 1]]
     assert collate([short, long], pad_id=9, side="right")["input_ids"].tolist()[0] == [0, 1, 9, 9]
+
+
+@pytest.mark.parametrize("name", ["mm_token_type_ids", "token_type_ids"])
+def test_what_is_appended_or_padded_is_no_picture(name: str) -> None:
+    ids = torch.tensor([[5, 60, 60]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), name: (ids == 60).long()}
+    longer = append_ids(inputs, [60, 7])
+    assert longer["input_ids"].tolist() == [[5, 60, 60, 60, 7]]
+    assert longer["attention_mask"].tolist() == [[1, 1, 1, 1, 1]]
+    assert longer[name].tolist() == [[0, 1, 1, 0, 0]]
+    assert collate([inputs, longer], pad_id=9, side="left")[name].tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]

@@ -1,0 +1,176 @@
+"""What differs between the processors of model families: how a chat is written, and how a picture is encoded.
+
+One class a kind of processor; nothing outside of this file asks which kind it is.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from PIL import Image
+from torch import Tensor
+from transformers import Gemma3Processor, Qwen2_5_VLProcessor, Qwen2VLProcessor, Qwen3VLProcessor
+
+from xai.schema import MODES, Mode
+
+TEMPLATE_OPTIONS = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+"""What chat templates of text decoders ask for. Qwen3 would reason at length before it answers. Llama 3 writes the date
+of today, with which a meme would have another prompt tomorrow; this one is what its template falls back on."""
+
+
+@dataclass(frozen=True)
+class EncodedPicture:
+    """One picture as the model takes it.
+
+    Attributes:
+        inputs: ``pixel_values`` and, where the family has it, ``image_grid_thw`` ``(1, 3)``.
+        text: what stands for the picture in the prompt: one placeholder a merged image token, and what frames them.
+        grid: ``(grid_h, grid_w)`` of the merged image tokens, which cover the whole picture.
+    """
+
+    inputs: dict[str, Tensor]
+    text: str
+    grid: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TextProcessor:
+    """Stands where a processor would, for a model that reads text only."""
+
+    tokenizer: Any
+
+
+@dataclass(frozen=True)
+class Reader(ABC):
+    """How one kind of processor writes a chat of one message and encodes a picture.
+
+    Attributes:
+        processor: a processor of transformers, or a :class:`TextProcessor`.
+        modes: what the model can be shown.
+        token_types: the model's input with 1 at image placeholders; ``None`` if it has no such input.
+    """
+
+    processor: Any
+    modes: ClassVar[tuple[Mode, ...]] = MODES
+    token_types: ClassVar[str | None] = None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers."""
+        return self.processor.tokenizer
+
+    @property
+    def image_token_id(self) -> int | None:
+        """The placeholder of one merged image token; ``None`` if the model reads text only."""
+        return None
+
+    @property
+    def picture_mark(self) -> str:
+        """What the chat template writes in the place of a picture."""
+        return str(self.processor.image_token)
+
+    def chat(self, text: str, *, with_picture: bool) -> str:
+        """The prompt with one message of a user, a picture before a text, up to where the answer begins."""
+        parts = [{"type": "image"}] if with_picture else []
+        message = [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
+        return str(self.processor.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+
+    @abstractmethod
+    def picture(self, picture: Image.Image) -> EncodedPicture:
+        """Encode an RGB picture; ValueError if the model reads text only."""
+
+    def check(self, mode: Mode) -> None:
+        """Refuse a mode that shows the model what it cannot read.
+
+        Raises:
+            ValueError: the message names the mode to use instead.
+        """
+        if mode not in self.modes:
+            raise ValueError(f"this model reads text only and cannot be asked in mode {mode!r}; use mode 'text'")
+
+
+class TextReader(Reader):
+    """Text decoders: a tokenizer with a chat template, in which the content of a message is a string."""
+
+    modes = ("text",)
+
+    def chat(self, text: str, *, with_picture: bool) -> str:
+        message = [{"role": "user", "content": text}]
+        options = {"tokenize": False, "add_generation_prompt": True, **TEMPLATE_OPTIONS}
+        return str(self.tokenizer.apply_chat_template(message, **options))
+
+    def picture(self, picture: Image.Image) -> EncodedPicture:
+        raise ValueError("this model reads text only; leave the picture out")
+
+
+class QwenReader(Reader):
+    """Qwen-VL: the picture is scaled to whole cells, and there are as many placeholders as cells."""
+
+    token_types = "mm_token_type_ids"
+
+    @property
+    def image_token_id(self) -> int:
+        return int(self.processor.image_token_id)
+
+    def picture(self, picture: Image.Image) -> EncodedPicture:
+        inputs = dict(self.processor.image_processor(images=[picture], return_tensors="pt"))
+        merge = self.processor.image_processor.merge_size
+        _, height, width = inputs["image_grid_thw"][0].tolist()
+        grid = height // merge, width // merge
+        return EncodedPicture(inputs, self.picture_mark * (grid[0] * grid[1]), grid)
+
+
+class Gemma3Reader(Reader):
+    """Gemma 3: the picture is scaled to a square of fixed size; no crops are added to it (pan and scan)."""
+
+    token_types = "token_type_ids"
+
+    @property
+    def image_token_id(self) -> int:
+        return int(self.tokenizer.image_token_id)
+
+    def picture(self, picture: Image.Image) -> EncodedPicture:
+        encoded = self.processor.image_processor(images=[picture], return_tensors="pt", do_pan_and_scan=False)
+        side = math.isqrt(self.processor.image_seq_length)
+        inputs = {"pixel_values": encoded["pixel_values"]}
+        return EncodedPicture(inputs, str(self.processor.full_image_sequence), (side, side))
+
+
+READERS: dict[type, type[Reader]] = {
+    TextProcessor: TextReader,
+    Qwen2VLProcessor: QwenReader,
+    Qwen2_5_VLProcessor: QwenReader,
+    Qwen3VLProcessor: QwenReader,
+    Gemma3Processor: Gemma3Reader,
+}
+
+
+def reader_of(processor: Any) -> Reader:
+    """How prompts are written for the model of ``processor``.
+
+    Raises:
+        ValueError: a processor of an unknown kind, or one that cannot write a prompt: without a chat template, or
+            without the offsets of a fast tokenizer.
+    """
+    kind = READERS.get(type(processor))
+    if kind is None:
+        known = ", ".join(sorted(one.__name__ for one in READERS if one is not TextProcessor))
+        raise ValueError(
+            f"xai does not know how a {type(processor).__name__} writes a prompt; it knows {known}, "
+            "and the tokenizers of text decoders"
+        )
+    tokenizer = processor.tokenizer
+    if not (getattr(processor, "chat_template", None) or tokenizer.chat_template):
+        raise ValueError(
+            "the checkpoint has no chat template, so the model was hardly trained to follow an instruction; use an "
+            "instruction-tuned one, or put its template into the folder as chat_template.jinja"
+        )
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} does not say which characters a token stands for; "
+            "put the tokenizer.json of a fast tokenizer into the folder"
+        )
+    return kind(processor)
