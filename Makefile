@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+PACKAGE = $(VENV)/.package
 INSTALLED = $(VENV)/.installed
 PRETRAINED = $(VENV)/.pretrained
 DEMO = runs/demo
@@ -21,13 +22,18 @@ help:
 	@echo "make notebooks  run the notebooks and keep their outputs"
 	@echo "make train      train such a model from nothing into runs/checkpoint (about an hour on two cores)"
 
-$(INSTALLED): pyproject.toml
+$(PACKAGE): pyproject.toml
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing xai and what it needs into $(VENV) (minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(INSTALLED): $(PACKAGE)
+	@echo "installing what tests and documentation need"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
-demo: $(INSTALLED)
+demo: $(PACKAGE)
 	@rm -rf $(DEMO)
 	@$(BIN)/xai explain samples --out $(DEMO) --mode text --mode image --mode image+text
 	@$(BIN)/xai score $(DEMO)
