@@ -182,6 +182,7 @@ def relevance(
         method,
         depth=depth,
         vision_rule=vision_rule,
+        gamma=gamma,
         without_sinks=without_sinks,
         sink_positions=sink_positions,
     )
@@ -239,6 +240,7 @@ def check_options(
     *,
     depth: Depth = "tokens",
     vision_rule: VisionRule = "epsilon",
+    gamma: float | Gammas = 0.25,
     without_sinks: bool = False,
     sink_positions: Sequence[int] = (),
 ) -> None:
@@ -248,6 +250,7 @@ def check_options(
         ValueError: the message says what fits.
     """
     check_method(method)
+    gamma_by_layer(gamma)
     for name, value, known in (("depth", depth, Depth), ("vision_rule", vision_rule, VisionRule)):
         if value not in get_args(known):
             raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, not {value!r}")
