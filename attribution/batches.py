@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,14 @@ from xai.attribution.relevance import (
 from xai.attribution.targets import Target, resolve, target_score
 
 Inputs = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """One picture of a batch: its number of image tokens, and its part of the image inputs."""
+
+    n_tokens: int
+    inputs: dict[str, Tensor]
 
 
 def relevance_of_batch(
@@ -59,10 +67,10 @@ def relevance_of_batch(
         raise ValueError(f"a batch of {len(rows)} rows needs as many targets, one for each, not {len(targets)}")
     batches = [_prepared(model, index, *pair) for index, pair in enumerate(zip(rows, targets, strict=True))]
     with borrow(model, rows[0], targets[:1], gradients=True) as (family, _), SCOPES[method](model):
-        kept = torch.cat([batch.kept for batch in batches]).unique()
+        kept = torch.tensor(sorted({index for batch in batches for index in batch.kept.tolist()}))
         with leaves_of(model, family) as leaves:
             called = _whole(model, inputs, int(kept[-1]) + 1)
-            logits = model(**called, use_cache=False, logits_to_keep=kept).logits
+            logits = model(**called, use_cache=False, logits_to_keep=kept.to(called["input_ids"].device)).logits
         predicted = [int(index) + 1 for index in kept.tolist()]
         found = [resolve(target, row, predicted) for target, row in zip(targets, logits, strict=True)]
         values = [target_score(target, row, predicted) for target, row in zip(found, logits, strict=True)]
@@ -88,18 +96,17 @@ def _rows(model: nn.Module, inputs: Inputs) -> list[dict[str, Tensor]]:
     rows = []
     for index, row_ids in enumerate(ids):
         row = {name: tensor[index : index + 1] for name, tensor in inputs.items() if name not in IMAGE_INPUTS}
-        wanted, own = int((row_ids == getattr(config, "image_token_id", -1)).sum()), []
-        while pictures and sum(n for n, _ in own) < wanted:
+        n_tokens, own = int((row_ids == getattr(config, "image_token_id", -1)).sum()), list[_Picture]()
+        while pictures and sum(picture.n_tokens for picture in own) < n_tokens:
             own.append(pictures.pop(0))
-        names = own[0][1] if own else {}
-        rows.append(row | {name: torch.cat([picture[name] for _, picture in own]) for name in names})
+        names = own[0].inputs if own else {}
+        rows.append(row | {name: torch.cat([picture.inputs[name] for picture in own]) for name in names})
     if pictures:
         raise ValueError(f"{len(pictures)} pictures are left over when every placeholder of the batch has its own")
     return rows
 
 
-def _pictures(vision: Vision | None, config: Any, inputs: Inputs) -> list[tuple[int, dict[str, Tensor]]]:
-    """The number of image tokens of each picture, and its part of the image inputs."""
+def _pictures(vision: Vision | None, config: Any, inputs: Inputs) -> list[_Picture]:
     given = {name: inputs[name] for name in IMAGE_INPUTS if name in inputs}
     if vision is None or "pixel_values" not in given:
         return []
@@ -107,9 +114,15 @@ def _pictures(vision: Vision | None, config: Any, inputs: Inputs) -> list[tuple[
         raise ValueError(f"pixel_values need {vision.grid_input} beside them, so that each row finds its pictures")
     sizes = [t * h * w for t, h, w in vision.grids(config, inputs)]
     n_rows = sizes if vision.grid_input is not None else [1] * len(sizes)
-    parts = {name: tensor.split(n_rows if name == "pixel_values" else 1) for name, tensor in given.items()}
+    parts = {
+        name: torch.split(tensor, n_rows if name == "pixel_values" else [1] * len(sizes))
+        for name, tensor in given.items()
+    }
     merged = vision.merge_size(config) ** 2
-    return [(size // merged, {name: part[index] for name, part in parts.items()}) for index, size in enumerate(sizes)]
+    return [
+        _Picture(size // merged, {name: part[index] for name, part in parts.items()})
+        for index, size in enumerate(sizes)
+    ]
 
 
 def _prepared(model: nn.Module, index: int, row: Inputs, target: Target) -> Batch:
@@ -146,13 +159,20 @@ def _maps(
     tensors = leaves.checked(has_image=any(batch.has_image for batch in batches))
     gradients = differentiate(Target("the sum over the rows", (), ()), total, tensors, last=True)
     sizes = [len(batch.image_positions) for batch in batches]
-    parts = [
-        (name, *(one.unbind() if index == 0 else one.reshape(-1, one.shape[-1]).split(sizes) for one in pair))
-        for index, (name, *pair) in enumerate(zip(tensors, tensors.values(), gradients, strict=True))
+    by_row = [
+        (name, _by_row(leaf, sizes, index), _by_row(gradient, sizes, index))
+        for index, (name, leaf, gradient) in enumerate(zip(tensors, tensors.values(), gradients, strict=True))
     ]
-    for index, (batch, target) in enumerate(zip(batches, targets, strict=True)):
+    for row, (batch, target) in enumerate(zip(batches, targets, strict=True)):
         maps = []
-        for name, leaf, gradient in parts if batch.has_image else parts[:1]:
-            refuse_zeros(name, gradient[index], target)
-            maps.append(reduce(leaf[index], gradient[index]))
+        for name, leaves_of_rows, gradients_of_rows in by_row if batch.has_image else by_row[:1]:
+            refuse_zeros(name, gradients_of_rows[row], target)
+            maps.append(reduce(leaves_of_rows[row], gradients_of_rows[row]))
         yield maps
+
+
+def _by_row(tensor: Tensor, n_image_tokens: Sequence[int], level: int) -> Sequence[Tensor]:
+    """Embeddings (level 0) or image features of each row; models lay the latter out over all pictures."""
+    if level == 0:
+        return tensor.unbind()
+    return torch.split(tensor.reshape(-1, tensor.shape[-1]), list(n_image_tokens))
