@@ -90,7 +90,7 @@ class _FigureBuilder:
             title, about, foot = self._title(), self._about(), self._foot()
             lines, panels = self._caption_lines(), self._panels()
             width, height = self._panel_size(panels)
-            titles = [self._wrapped(panel.title, max(width, self._slot(panels)), 3) for panel in panels]
+            titles = [self._wrapped(panel.title, self._slot(panels), 3) for panel in panels]
         above = 0.25 + self.TITLE_LINE * len(title) + self.SMALL_LINE * len(about)
         over = self.SMALL_LINE * max(map(len, titles), default=0)
         pictures = over + max(height, self._bar_height(panels)) + 0.35 if panels else 0.0
