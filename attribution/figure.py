@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -24,12 +25,13 @@ from xai.attribution.heatmap import (
     blank_picture,
     caption_pieces,
     content_limit,
+    display_limit,
     opened_picture,
     overlay,
     relevance_rgb,
-    target_name,
     visible,
 )
+from xai.attribution.wording import facts
 from xai.schema import SEGMENTS, Explanation
 
 MAX_CAPTION = 3000
@@ -57,11 +59,22 @@ def save_png(e: Explanation, path: str | Path) -> None:
         figure.savefig(path, format="png")
 
 
+@dataclass(frozen=True)
+class _Panel:
+    """One picture of a figure; with ``limit``, a heatmap whose colour scale ends there."""
+
+    picture: Image.Image
+    title: str
+    limit: float | None = None
+
+
 class _FigureBuilder:
     """Lays a figure out from top to bottom; lengths are inches, its height follows from what there is to show."""
 
-    WIDTH, MARGIN, PANEL = 10.0, 0.4, 3.6
+    WIDTH, MARGIN, PANEL, GAP, BAR = 10.0, 0.4, 3.6, 0.2, 0.9
     CAPTION_SIZE, LINE, PAD = 13.0, 0.36, 0.04
+    TITLE, TITLE_LINE, SMALL, SMALL_LINE = 14.0, 0.3, 9.5, 0.21
+    MIN_BAR = 0.8
 
     def __init__(self, e: Explanation) -> None:
         self.e = e
@@ -70,51 +83,78 @@ class _FigureBuilder:
         self.picture, self.reason = opened_picture(e, _PIXELS)
         self.pieces, self.limit = caption_pieces(e), content_limit(e)
         self.inner = self.WIDTH - 2 * self.MARGIN
-        self.grid = e.image
-        if self.picture is None and self.grid is not None:
-            self.under: Image.Image | None = blank_picture(e, self.grid, _PIXELS)
-        else:
-            self.under = self.picture
 
     def build(self) -> Figure:
-        head, foot, (panel_width, panel_height) = self._head(), self._foot(), self._panel_size()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")
-            lines = self._caption_lines()
-        panels = panel_height + 0.5 if self.under else 0.0
-        height = 0.8 + panels + 0.5 + self.LINE * len(lines) + 0.05 + 0.22 * len(foot) + 0.25
-        self.figure.set_size_inches(self.WIDTH, height)
-        self._text(self.MARGIN, height - 0.35, head[0], 14)
-        self._text(self.MARGIN, height - 0.63, head[1], 9.5, _QUIET)
-        if self.under:
-            self._draw_panels(height - 1.15, panel_width, panel_height)
-        self._draw_caption(lines, height - 0.8 - panels - 0.25)
-        for i, line in enumerate(reversed(foot)):
-            self._text(self.MARGIN, 0.3 + 0.22 * i, line, 9, _QUIET)
+            title, about, foot = self._title(), self._about(), self._foot()
+            lines, panels = self._caption_lines(), self._panels()
+            width, height = self._panel_size(panels)
+            titles = [self._wrapped(panel.title, self._slot(panels), 3) for panel in panels]
+        above = 0.25 + self.TITLE_LINE * len(title) + self.SMALL_LINE * len(about)
+        over = self.SMALL_LINE * max(map(len, titles), default=0)
+        pictures = over + max(height, self._bar_height(panels)) + 0.35 if panels else 0.0
+        tall = above + pictures + 0.5 + self.LINE * len(lines) + 0.05 + self.SMALL_LINE * len(foot) + 0.25
+        self.figure.set_size_inches(self.WIDTH, tall)
+        for n, line in enumerate(title):
+            self._text(self.MARGIN, tall - 0.35 - self.TITLE_LINE * n, line, self.TITLE)
+        self._stack(self.MARGIN, tall - 0.35 - self.TITLE_LINE * len(title), about)
+        self._draw_panels(panels, titles, tall - above - over - 0.15, width, height)
+        self._draw_caption(lines, tall - above - pictures - 0.25)
+        self._stack(self.MARGIN, 0.3 + self.SMALL_LINE * (len(foot) - 1), foot)
         return self.figure
 
-    def _head(self) -> tuple[str, str]:
+    def _title(self) -> list[str]:
+        none = "Answer not parsed" if self.e.prediction.parse == "unparsed" else "No label"
+        return self._wrapped(", ".join(self.e.prediction.labels) or none, self.inner, 2, self.TITLE)
+
+    def _about(self) -> list[str]:
         e = self.e
-        none = "Answer not parsed" if e.prediction.parse == "unparsed" else "No label"
-        target = f"target: {target_name(e)} ({e.target_kind} {e.target_value:.3g})"
-        about = "  ·  ".join((e.meme.id, e.mode, e.method, target))
-        return _shorten(", ".join(e.prediction.labels) or none, 95), _shorten(about, 140)
+        said = [f"{e.meme.id}  ·  {e.mode}", *(f"{name}: {text}" for name, text in facts(e))]
+        return [line for text in said for line in self._wrapped(text, self.inner, 2)]
 
     def _foot(self) -> list[str]:
         e = self.e
         words = ", ".join(e.prediction.referred_words) or "none"
         concepts = ", ".join(e.prediction.referred_image_concepts) or "none"
         shares = "   ".join(f"{segment} {e.shares[segment]:+.3g}" for segment in SEGMENTS if segment in e.shares)
-        lines = [f"Words that the model says it used: {words}", f"Image concepts that it names: {concepts}"]
-        lines += [f"Relevance by segment: {shares}"] if shares else []
-        lines.append(SCALE_NOTE)
+        said = [f"Words that the model says it used: {words}", f"Image concepts that it names: {concepts}"]
+        said += [f"Relevance by segment: {shares}"] if shares else []
+        said.append(SCALE_NOTE)
         if e.quality.non_finite:
-            lines.append(f"{e.quality.non_finite} values are not finite (grey).")
+            said.append(f"{e.quality.non_finite} values are not finite (grey).")
         if self.reason:
-            lines.append(f"Picture not shown: {self.reason}")
+            said.append(f"Picture not shown: {self.reason}")
         if missing := _without_glyph(e.meme.text[:MAX_CAPTION]):
-            lines.append(f"The fonts at hand lack {len(missing)} characters of the caption; the HTML page shows them.")
-        return [_shorten(line, 165) for line in lines]
+            said.append(f"The fonts at hand lack {len(missing)} characters of the caption; the HTML page shows them.")
+        return [line for text in said for line in self._wrapped(text, self.inner, 2)]
+
+    def _wrapped(self, text: str, width: float, most: int, size: float = SMALL) -> list[str]:
+        """``text`` in at most so many lines that are not wider than ``width``; what does not fit ends in ``…``."""
+        lines = [""]
+        for word in visible(text.replace("\n", " ")).split(" "):
+            longer = f"{lines[-1]} {word}" if lines[-1] else word
+            if lines[-1] and self._width_of(longer, size) > width:
+                lines.append(word)
+            else:
+                lines[-1] = longer
+        cut = [*lines[: most - 1], " ".join(lines[most - 1 :])] if len(lines) > most else lines
+        return [self._shortened(line, width, size) for line in cut]
+
+    def _shortened(self, line: str, width: float, size: float) -> str:
+        if self._width_of(line, size) <= width:
+            return line
+        # Each try measures the text, and a caption may be long.
+        low, high = 0, len(line)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self._width_of(line[:middle] + "…", size) <= width
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return line[:low] + "…"
+
+    def _stack(self, x: float, top: float, lines: Sequence[str]) -> None:
+        for n, line in enumerate(lines):
+            self._text(x, top - self.SMALL_LINE * n, line, self.SMALL, _QUIET)
 
     def _text(self, x: float, y: float, text: str, size: float, colour: str = DARK) -> None:
         # Text is set by its baseline, so that words of a line stand level; capitals reach 0.7 of the size above it.
@@ -129,40 +169,61 @@ class _FigureBuilder:
             parse_math=False,
         )
 
-    def _panel_size(self) -> tuple[float, float]:
-        """Width and height of one picture: as large as two of them beside a colour bar can be."""
-        if self.under is None:
-            return 0.0, 0.0
-        widest = (self.inner - 1.1) / 2
-        scale = min(widest / self.under.width, self.PANEL / self.under.height)
-        return self.under.width * scale, self.under.height * scale
-
-    def _draw_panels(self, top: float, width: float, height: float) -> None:
-        left = self.MARGIN
+    def _panels(self) -> list[_Panel]:
+        cells, pixels, panels = self.e.image, self.e.pixels, []
         if self.picture is not None:
-            title = "Picture" if self.grid is not None else "Picture (not shown to the model)"
-            self._panel(left, top, width, height, self.picture, title)
-            left += width + 0.2
-        if self.grid is not None and self.under is not None:
-            heat = overlay(self.under, self.grid, limit=self.limit)
-            self._panel(left, top, width, height, heat, "Relevance of the picture")
-            self._colour_bar(left + width + 0.12, top - height, height)
+            panels.append(_Panel(self.picture, "Picture" if cells is not None else "Picture (not shown to the model)"))
+        if cells is not None:
+            panels.append(self._heat(cells, "Relevance of the picture, by cell", self.limit))
+        if pixels is not None:
+            panels.append(self._heat(pixels, "Relevance of the pixels, by patch", display_limit(pixels)))
+        return panels
+
+    def _heat(self, grid: np.ndarray, title: str, limit: float) -> _Panel:
+        under = blank_picture(self.e, grid, _PIXELS) if self.picture is None else self.picture
+        return _Panel(overlay(under, grid, limit=limit), title, limit)
+
+    def _slot(self, panels: Sequence[_Panel]) -> float:
+        """The widest that each panel can be when all stand beside each other with their colour bars."""
+        bars = sum(panel.limit is not None for panel in panels)
+        return (self.inner - self.BAR * bars - self.GAP * (len(panels) - 1)) / max(2, len(panels))
+
+    def _panel_size(self, panels: Sequence[_Panel]) -> tuple[float, float]:
+        """Width and height of one picture, as large as there is room for."""
+        if not panels:
+            return 0.0, 0.0
+        width, height = panels[0].picture.size
+        scale = min(self._slot(panels) / width, self.PANEL / height)
+        return width * scale, height * scale
+
+    def _bar_height(self, panels: Sequence[_Panel]) -> float:
+        """What a colour bar needs at least, so that its labels stand clear of each other; 0 without one."""
+        return self.MIN_BAR if any(panel.limit is not None for panel in panels) else 0.0
+
+    def _draw_panels(
+        self, panels: Sequence[_Panel], titles: Sequence[Sequence[str]], top: float, width: float, height: float
+    ) -> None:
+        left = self.MARGIN
+        for panel, title in zip(panels, titles, strict=True):
+            axes = self._axes(left, top - height, width, height)
+            axes.imshow(np.asarray(panel.picture), interpolation="nearest", aspect="auto")
+            axes.set_axis_off()
+            self._stack(left, top + 0.14 + self.SMALL_LINE * (len(title) - 1), title)
+            if panel.limit is not None:
+                tall = max(height, self.MIN_BAR)
+                self._colour_bar(left + width + 0.12, top - tall, tall, panel.limit)
+            taken = width + (0.0 if panel.limit is None else self.BAR)
+            left += self.GAP + max(taken, *(self._width_of(line, self.SMALL) for line in title))
 
     def _axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
         tall = self.figure.get_figheight()
         return self.figure.add_axes((left / self.WIDTH, bottom / tall, width / self.WIDTH, height / tall))
 
-    def _panel(self, left: float, top: float, width: float, height: float, picture: Image.Image, title: str) -> None:
-        axes = self._axes(left, top - height, width, height)
-        axes.imshow(np.asarray(picture), interpolation="nearest", aspect="auto")
-        axes.set_axis_off()
-        self._text(left, top + 0.14, title, 9.5, _QUIET)
-
-    def _colour_bar(self, left: float, bottom: float, height: float) -> None:
+    def _colour_bar(self, left: float, bottom: float, height: float, limit: float) -> None:
         axes = self._axes(left, bottom, 0.13, height)
         axes.imshow(relevance_rgb(np.linspace(1, -1, 256)[:, None], 1.0), aspect="auto", extent=(0, 1, -1, 1))
         axes.set_xticks([])
-        axes.set_yticks([-1, 0, 1], labels=[f"−{self.limit:.2g}\nagainst", "0", f"for\n+{self.limit:.2g}"])
+        axes.set_yticks([-1, 0, 1], labels=[f"−{limit:.2g}\nagainst", "0", f"for\n+{limit:.2g}"])
         axes.tick_params(
             labelsize=8, labelcolor=_QUIET, length=2, labelleft=False, labelright=True, left=False, right=True
         )
@@ -205,15 +266,15 @@ class _FigureBuilder:
             else:
                 yield from (Piece(_shorten(part, 60)) for part in _between(piece.text))
 
-    def _width_of(self, text: str) -> float:
+    def _width_of(self, text: str, size: float = CAPTION_SIZE) -> float:
         measure: Callable[..., tuple[float, float, float]] = self.renderer.get_text_width_height_descent
-        return measure(text, _font(self.CAPTION_SIZE), ismath=False)[0] / self.figure.dpi
+        return measure(text, _font(size), ismath=False)[0] / self.figure.dpi
 
     def _draw_caption(self, lines: Sequence[Sequence[tuple[float, float, Piece]]], top: float) -> None:
         title = "Caption, by relevance of its words" if self.e.word_table.word else "Caption (not shown to the model)"
         if self.e.word_table.word:
             title += f"  (blue: against, −{self.limit:.2g};  white: 0;  red: for, +{self.limit:.2g})"
-        self._text(self.MARGIN, top, title if lines else "No caption", 9.5, _QUIET)
+        self._text(self.MARGIN, top, title if lines else "No caption", self.SMALL, _QUIET)
         from_right = _reads_from_right(self.e.meme.text)
         for n, line in enumerate(lines):
             for x, width, piece in line:

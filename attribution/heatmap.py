@@ -17,7 +17,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from PIL import Image, ImageOps
 
-from xai.schema import ALL_LABELS, Explanation
+from xai.schema import Explanation
 
 PERCENTILE = 99.0
 """Relevance beyond this percentile of its absolute values has the colour of the end of the scale."""
@@ -136,11 +136,6 @@ def visible(text: str, *, spaces: bool = False) -> str:
     hidden = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co")} - set("\n\t\u200c\u200d\u00ad")
     hidden = {c for c in hidden if not 0xE0020 <= ord(c) <= 0xE007F}  # letters of flag emoji
     return text.translate({ord(c): f"⟨U+{ord(c):04X}⟩" for c in hidden})
-
-
-def target_name(e: Explanation) -> str:
-    """The target in words."""
-    return "all labels together" if e.target == ALL_LABELS else e.target
 
 
 def opened_picture(e: Explanation, pixels: int) -> tuple[Image.Image | None, str]:

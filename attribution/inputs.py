@@ -154,7 +154,10 @@ def checked_sequence(inputs: Mapping[str, Tensor]) -> Tensor:
         raise ValueError(f"inputs must be among {', '.join(known)}, with input_ids; got {', '.join(inputs)}")
     ids = inputs["input_ids"]
     if ids.ndim != 2 or ids.shape[0] != 1:
-        raise ValueError(f"input_ids must have shape (1, seq), got {tuple(ids.shape)}; explain one record at a time")
+        raise ValueError(
+            f"input_ids must have shape (1, seq), got {tuple(ids.shape)}; explain one record at a time, "
+            "or a batch with xai.attribution.batches.relevance_of_batch"
+        )
     for name in SEQUENCE_INPUTS:
         if name in inputs and inputs[name].shape != ids.shape:
             raise ValueError(

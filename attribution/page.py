@@ -17,12 +17,13 @@ from xai.attribution.heatmap import (
     blank_picture,
     caption_pieces,
     content_limit,
+    display_limit,
     opened_picture,
     overlay,
-    target_name,
     token_pieces,
     visible,
 )
+from xai.attribution.wording import facts
 from xai.schema import SEGMENTS, Explanation
 
 _PIXELS = 520
@@ -58,7 +59,7 @@ def _context(e: Explanation) -> dict[str, object]:
     prediction = e.prediction
     return {
         "e": e,
-        "target": target_name(e),
+        "facts": [(name, visible(text)) for name, text in facts(e)],
         "caption": caption_pieces(e),
         "unread": bool(e.meme.text) and not e.word_table.word,
         "limit": content_limit(e),
@@ -94,7 +95,16 @@ def _pictures(e: Explanation) -> tuple[list[tuple[str, str, str]], str]:
         heat = overlay(under, grid, limit=content_limit(e))
         size = f"{grid.shape[0]} × {grid.shape[1]} cells"
         shown.append(("the meme under its heatmap", f"Relevance of the picture, {size}", _png(heat)))
+    if e.pixels is not None:
+        under, limit = meme or blank_picture(e, e.pixels, _PIXELS), display_limit(e.pixels)
+        size = f"{e.pixels.shape[0]} × {e.pixels.shape[1]} patches"
+        heat = overlay(under, e.pixels, limit=limit)
+        shown.append(("the meme under the heatmap of its pixels", _of_pixels(size, limit), _png(heat)))
     return shown, reason
+
+
+def _of_pixels(size: str, limit: float) -> str:
+    return f"Relevance of the pixels, {size}; a scale of its own, to ±{limit:.2g}"
 
 
 def _png(picture: Image.Image) -> str:

@@ -182,6 +182,7 @@ def relevance(
         method,
         depth=depth,
         vision_rule=vision_rule,
+        gamma=gamma,
         without_sinks=without_sinks,
         sink_positions=sink_positions,
     )
@@ -239,6 +240,7 @@ def check_options(
     *,
     depth: Depth = "tokens",
     vision_rule: VisionRule = "epsilon",
+    gamma: float | Gammas = 0.25,
     without_sinks: bool = False,
     sink_positions: Sequence[int] = (),
 ) -> None:
@@ -248,6 +250,7 @@ def check_options(
         ValueError: the message says what fits.
     """
     check_method(method)
+    gamma_by_layer(gamma)
     for name, value, known in (("depth", depth, Depth), ("vision_rule", vision_rule, VisionRule)):
         if value not in get_args(known):
             raise ValueError(f"{name} must be one of {', '.join(get_args(known))}, not {value!r}")
@@ -377,13 +380,22 @@ def differentiate(target: Target, value: Tensor, tensors: Mapping[str, Tensor], 
         raise MissingGradientError("the model ran without gradients; some module of it must switch them off")
     gradients = torch.autograd.grad(value, tuple(tensors.values()), retain_graph=not last, allow_unused=True)
     for name, gradient in zip(tensors, gradients, strict=True):
-        if gradient is None or not bool(gradient.any()):
-            raise MissingGradientError(
-                f"the {name} got {'no gradient' if gradient is None else 'a gradient of zeros only'} for target "
-                f"{target.name!r}, so nothing can be said of their influence; check that no layer runs without "
-                "gradients and that the dtype is wide enough"
-            )
+        refuse_zeros(name, gradient, target)
     return gradients
+
+
+def refuse_zeros(name: str, gradient: Tensor | None, target: Target) -> None:
+    """Refuse a gradient that is missing or zero everywhere, which is not the same as no influence.
+
+    Raises:
+        MissingGradientError: names the tensor and the target.
+    """
+    if gradient is None or not bool(gradient.any()):
+        raise MissingGradientError(
+            f"the {name} got {'no gradient' if gradient is None else 'a gradient of zeros only'} for target "
+            f"{target.name!r}, so nothing can be said of their influence; check that no layer runs without "
+            "gradients and that the dtype is wide enough"
+        )
 
 
 def placed(

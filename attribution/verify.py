@@ -32,6 +32,14 @@ SMALL = 50_000_000
 MAX_PATCHES = 256
 EXACT = 1e-6
 N_TOKENS, N_CANDIDATES = 12, 16
+_WITHOUT_RULE = {
+    "ModuleList": "container",
+    "Sequential": "container",
+    "Embedding": "embedding",
+    "Identity": "passes on",
+    "Dropout": "passes on",
+}
+"""What else than linear the classes of :data:`LINEAR_TYPES` are."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,11 @@ class Verification:
         return not self.uncovered and all(check.passed is not False for check in self.checks)
 
     def frame(self) -> pd.DataFrame:
-        """One row a module: ``module``, ``class``, ``rule`` (a kind, ``linear``, ``passes on`` or ``none``)."""
+        """One row a module: ``module``, ``class``, ``rule``.
+
+        The rule is a kind of :class:`RuleKind`; or ``linear``, ``embedding`` (looked up), ``container`` (of the modules
+        below it) or ``passes on``, which need none; or ``none`` where one is missing.
+        """
         rows = [(name, class_name, self._rule_of(name)) for name, class_name in self.classes.items()]
         return pd.DataFrame(rows, columns=["module", "class", "rule"])
 
@@ -109,7 +121,7 @@ class Verification:
             return "none"
         if name in self.rules:
             return str(self.rules[name])
-        return "passes on" if name in self.passive else "linear"
+        return _WITHOUT_RULE.get(self.classes[name], "passes on" if name in self.passive else "linear")
 
 
 def verify(model: nn.Module) -> Verification:

@@ -30,6 +30,7 @@ from xai.display import (
 )
 
 if TYPE_CHECKING:
+    from xai.attribution.methods import Method
     from xai.schema import Mode
 
 DONE, DONE_WITH_FAILURES, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
@@ -77,6 +78,9 @@ def explain(
     task: Annotated[str, typer.Option(help="A task that ships (see `xai tasks`) or a YAML file.")] = "ukrmeme",
     mode: Annotated[list[ModeName] | None, typer.Option(help="What the model sees; may be repeated.")] = None,
     method: Annotated[str, typer.Option(help="See `xai methods`.")] = "attnlrp",
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the method, see `xai methods`; may be repeated.")
+    ] = None,
     targets: Annotated[Literal["each", "all"], typer.Option(help="Every label, or only all together.")] = "each",
     target_kind: Annotated[KindName, typer.Option(help="What is made of the logits of a label's tokens.")] = "logit",
     against: Annotated[str | None, typer.Option(help="For contrastive: the label to be contrasted with.")] = None,
@@ -95,11 +99,13 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Label memes and explain every label: predictions and relevance, in a run folder."""
+    from xai.attribution.methods import get_method
     from xai.datasets import read_memes
     from xai.models import load_model
     from xai.pipeline import explain_dataset
     from xai.prompts import PromptStyle
 
+    options = get_method(method).parse_options(option or [])
     source = _dataset(dataset)
     total = sum(1 for _ in read_memes(source, images=images))
     loaded = load_model(model, device=device, dtype=dtype)
@@ -121,6 +127,7 @@ def explain(
             batch_size=batch_size,
             limit=limit,
             max_new_tokens=max_new_tokens,
+            options=options,
             on_progress=advance,
         )
     _report_run(out_folder, result.explained, result.failed, result.resumed, as_json)
@@ -306,11 +313,12 @@ def doctor(
 
 @app.command("methods")
 def list_methods(as_json: JsonOption = False) -> None:
-    """The attribution methods: what each needs, its baseline, its sign, and where it comes from."""
+    """The attribution methods: what each needs, its baseline, its sign, where it comes from, and its options."""
     import pandas as pd
 
     from xai.attribution.methods import methods
 
+    options = {m.name: _options(m) for m in methods()}
     rows = [
         {
             "name": m.name,
@@ -322,7 +330,21 @@ def list_methods(as_json: JsonOption = False) -> None:
         }
         for m in methods()
     ]
-    emit("Attribution methods", pd.DataFrame(rows), as_json)
+    if as_json:
+        print_json([row | {"options": options[row["name"]]} for row in rows])
+        return
+    print_frame("Attribution methods", pd.DataFrame(rows))
+    listed = [
+        {"method": name, "option": one["name"], "values": one["values"], "default": _shown(one["default"])}
+        for name, of_method in options.items()
+        for one in of_method
+    ]
+    print_frame("Options: xai explain … --option NAME=VALUE", pd.DataFrame(listed))
+
+
+def _options(method: Method) -> list[dict[str, Any]]:
+    defaults = method.complete({})
+    return [{"name": o.name, "values": o.values, "default": defaults[o.name]} for o in method.options]
 
 
 @app.command("tasks")
@@ -357,6 +379,10 @@ def list_models(as_json: JsonOption = False) -> None:
     emit("Model families", pd.DataFrame(rows), as_json)
 
 
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _own_rules(rules: Any) -> list[tuple[str, Any]]:
     """The rules by class of a family; activations are the same for all."""
     return [(str(kind), names) for kind, names in rules.items() if str(kind) != "activation"]
@@ -378,13 +404,17 @@ def _dataset(name: str) -> Path:
 def _report_run(folder: Path, explained: int, failed: int, resumed: int, as_json: bool) -> None:
     from xai.store import open_run
 
-    failures = open_run(folder).failures().df()
+    opened = open_run(folder)
+    failures, changed = opened.failures().df(), len(opened.explanations().filter("target_choice_changed > 0"))
     if as_json:
         counts = {"run": str(folder), "explained": explained, "failed": failed, "resumed": resumed}
-        print_json(counts | {"failures": records(failures)})
+        print_json(counts | {"target_choice_changed": changed, "failures": records(failures)})
         return
     earlier = f", {resumed} were there already" if resumed else ""
     out.print(f"{explained} explained, {failed} failed{earlier}: {folder}", markup=False, highlight=False)
+    if changed:
+        what = "1 explanation is" if changed == 1 else f"{changed} explanations are"
+        out.print(f"{what} of tokens that the model, as it explains, would not choose itself", highlight=False)
     if len(failures):
         print_frame("Failures", failures.head(20))
 

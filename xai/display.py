@@ -76,15 +76,13 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def print_explanation(explanation: Explanation) -> None:
-    """One explanation in the terminal: labels, caption coloured by sign, words, picture, shares."""
+    """One explanation in the terminal: what it is of, labels, caption coloured by sign, words, picture, shares."""
+    from xai.attribution.wording import facts
+
     prediction, words = explanation.prediction, explanation.words
-    target = "all labels" if explanation.target == "*" else explanation.target
-    out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}  {explanation.method}  {escape(target)}")
-    kind = explanation.target_kind.replace("_", "-")
-    lead = f" over {escape(', '.join(explanation.contrast))}" if explanation.contrast else ""
-    out.print(f"target     {kind}{lead} = {explanation.target_value:.3f}", highlight=False)
-    if prediction.answer_source != "generated":
-        out.print(f"answer     from elsewhere ({prediction.answer_source.replace('_', ' ')})", highlight=False)
+    out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}")
+    for name, text in facts(explanation):
+        out.print(f"{name.lower():10} {escape(text)}", highlight=False, soft_wrap=True)
     out.print(f"labels     {escape(', '.join(prediction.labels)) or '—'}", highlight=False)
     out.print(f"says       {escape(', '.join(_named(prediction))) or '—'}", highlight=False)
     if len(words):
@@ -93,11 +91,12 @@ def print_explanation(explanation: Explanation) -> None:
         out.print("caption    " + " ".join(pieces), highlight=False)
         ranked = words.sort_values("relevance", ascending=False).head(8)[["word", "relevance", "n_tokens"]]
         print_frame("Words with most relevance", ranked)
-    if explanation.image is not None:
-        largest = float(abs(explanation.image).max()) or 1.0
-        out.print("picture    (one square a cell; red speaks for the target, blue against)")
-        for row in explanation.image:
-            out.print("           " + "".join(_square(float(value) / largest) for value in row))
+    for name, grid, unit in (("picture", explanation.image, "cell"), ("pixels", explanation.pixels, "patch")):
+        if grid is not None:
+            largest = float(abs(grid).max()) or 1.0
+            out.print(f"{name:10} (one square a {unit}; red speaks for the target, blue against)")
+            for row in grid:
+                out.print(" " * 11 + "".join(_square(float(value) / largest) for value in row))
     shares = "  ".join(f"{name} {value:+.3f}" for name, value in explanation.shares.items())
     out.print(f"shares     {shares}", highlight=False)
     out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from xai.attribution.align import token_shares, word_relevance, words_of
+from xai.attribution.families import family_of, refuse_unusable_weights
 from xai.attribution.inputs import borrow
 from xai.attribution.methods import get_method
 from xai.attribution.methods.attention import eager_attention
-from xai.attribution.patching import ATTENTION_NAMES
+from xai.attribution.patching import ATTENTION_NAMES, audit_model
 from xai.attribution.relevance import SCOPES, Relevance, forward_logits
 from xai.attribution.targets import encode_answer, token_offsets
 from xai.choice import StageError, TargetChoice
@@ -54,13 +55,15 @@ class Job:
     choice: TargetChoice = field(default_factory=TargetChoice)
 
     def check(self) -> None:
-        """Refuse at once what no meme can satisfy: an unknown method, prompt, mode, or kind of target.
+        """Refuse at once what no meme can satisfy: method, option, mode, prompt, kind of target, or the model itself.
 
         Raises:
             ValueError: the message says what there is.
+            UnsupportedModelError: the model is quantised, or has a module that the method has no rule for (named).
         """
-        get_method(self.method)
+        get_method(self.method).check_options(self.options)
         self.model.reader.check(self.mode)
+        _refuse_unsupported(self)
         self.task.instruction(self.mode, self.style.language, self.style.variant, self.style.with_none)
         self.choice.check(self.task)
 
@@ -125,7 +128,7 @@ class Job:
             "task_version": self.task.version,
             "prompt": asdict(self.style),
             "method": self.method,
-            "options": dict(self.options),
+            "options": get_method(self.method).complete(self.options),
             "target": self.choice.config(),
             "max_new_tokens": self.max_new_tokens,
             "model": self.model.describe(),
@@ -138,6 +141,16 @@ class Job:
             return {}
         words = words_of(meme.text, meme.words) if self.mode != "image" else ()
         return {"groups": word_groups(words, prompt)}
+
+
+def _refuse_unsupported(job: Job) -> None:
+    """Refuse a model that the method cannot be used on."""
+    model = job.model.model
+    if job.method in ATTENTION_NAMES:
+        audit_model(model)
+    else:
+        family_of(model)
+        refuse_unusable_weights(model)
 
 
 def word_groups(words: Sequence[Word], prompt: EncodedPrompt) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -55,12 +55,13 @@ def explain(
         span: characters ``(start, end)`` of the answer to be explained instead of labels.
         answer: an answer to be explained as if the model had given it ("what would speak for this label?"): token
             ids, used as they are, or a text, which is tokenised and flagged as such in ``prediction.answer_source``.
-        method: a name from ``xai methods``; ``options`` go to it. Methods that take the text apart get its words.
+        method: a name from ``xai methods``. Methods that take the text apart get its words.
+        options: of the method, by name; ``xai methods`` lists them.
         style: prompt language and variant; the model's own by default.
 
     Raises:
-        ValueError: the meme lacks what the mode needs, the answer does not hold what is to be explained, or a name
-            is unknown.
+        ValueError: the meme lacks what the mode needs, the answer does not hold what is to be explained, a name
+            is unknown, or the model cannot be explained.
     """
     choice = choice_of(target, target_kind, against, span)
     job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice)
@@ -139,8 +140,8 @@ def explain_dataset(
     batch_size: int = 8,
     limit: int | None = None,
     max_new_tokens: int = 512,
+    options: Mapping[str, Any] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
-    **options: Any,
 ) -> RunSummary:
     """Explain every meme of a dataset into a run folder; started again, it goes on where it stopped.
 
@@ -153,6 +154,8 @@ def explain_dataset(
         target_kind, against: as for :func:`explain`; leads are stored for each label only.
         answers: a JSONL file of answers that were generated elsewhere, which the model is then not asked for: ``id``,
             ``mode`` where they differ by mode, and ``generated_ids`` or ``text`` or both (see :mod:`xai.given`).
+        batch_size: memes answered at once.
+        options: of the method, by name; ``xai methods`` lists them.
         on_progress: called with the number of memes finished since the last call.
 
     Raises:
@@ -160,7 +163,7 @@ def explain_dataset(
     """
     chosen, style = _task(task), style or model.style
     choice = TargetChoice(targets, kind=target_kind, against=against)
-    jobs = [Job(model, chosen, mode, style, method, options, max_new_tokens, choice) for mode in modes]
+    jobs = [Job(model, chosen, mode, style, method, options or {}, max_new_tokens, choice) for mode in modes]
     for job in jobs:
         job.check()
     given = None if answers is None else read_answers(answers)

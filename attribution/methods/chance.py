@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from xai.attribution.inputs import Batch, borrow
+from xai.attribution.methods.options import Seed
 from xai.attribution.methods.registry import method
 from xai.attribution.relevance import Relevance, forward_logits, leaves_of, placed, resolved_score
 from xai.attribution.targets import Target
@@ -15,7 +16,7 @@ from xai.attribution.targets import Target
 
 @method(name="random", needs=["forwards"], source="the floor of any comparison")
 def random_relevance(
-    model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target], *, seed: int = 0
+    model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target], *, seed: Seed = 0
 ) -> list[Relevance]:
     """Standard normal noise in the shape of an explanation: what a method without knowledge would score.
 

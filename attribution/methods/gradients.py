@@ -9,6 +9,7 @@ import torch
 from captum.attr import IntegratedGradients
 from torch import Tensor, nn
 
+from xai.attribution.methods.options import Count, Noise, Seed
 from xai.attribution.methods.registry import method
 from xai.attribution.perturb import Baseline, OpenModel, baselines, open_model
 from xai.attribution.relevance import (
@@ -16,6 +17,7 @@ from xai.attribution.relevance import (
     Floats,
     LrpOptions,
     Relevance,
+    check_options,
     differentiate,
     gradient_x_input,
     leaf_names,
@@ -27,7 +29,7 @@ from xai.attribution.targets import Target
 Inputs = Mapping[str, Tensor]
 
 
-@method(name="attnlrp", needs=["gradients"], source="Achtibat et al. 2024, arXiv:2402.05602")
+@method(name="attnlrp", needs=["gradients"], source="Achtibat et al. 2024, arXiv:2402.05602", check=check_options)
 def attnlrp_relevance(
     model: nn.Module, inputs: Inputs, targets: Sequence[Target], **options: Unpack[LrpOptions]
 ) -> list[Relevance]:
@@ -43,7 +45,7 @@ def attnlrp_relevance(
     return relevance(model, inputs, targets, method="attnlrp", **options)
 
 
-@method(name="cplrp", needs=["gradients"], source="Ali et al. 2022, arXiv:2202.07304")
+@method(name="cplrp", needs=["gradients"], source="Ali et al. 2022, arXiv:2202.07304", check=check_options)
 def cplrp_relevance(
     model: nn.Module, inputs: Inputs, targets: Sequence[Target], **options: Unpack[LrpOptions]
 ) -> list[Relevance]:
@@ -87,10 +89,10 @@ def smooth_gradients(
     inputs: Inputs,
     targets: Sequence[Target],
     *,
-    n_samples: int = 16,
-    noise: float = 0.1,
-    seed: int = 0,
-    batch_size: int = 8,
+    n_samples: Count = 16,
+    noise: Noise = 0.1,
+    seed: Seed = 0,
+    batch_size: Count = 8,
 ) -> list[Relevance]:
     """Gradient times input, averaged over inputs with noise.
 
@@ -150,9 +152,9 @@ def integrated_gradients(
     inputs: Inputs,
     targets: Sequence[Target],
     *,
-    n_steps: int = 32,
+    n_steps: Count = 32,
     baseline: Baseline = "mean",
-    batch_size: int = 8,
+    batch_size: Count = 8,
 ) -> list[Relevance]:
     """Gradients integrated on the straight path from a baseline to the input; the total is what the target gained.
 

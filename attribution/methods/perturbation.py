@@ -10,6 +10,7 @@ import torch
 from captum.attr import FeatureAblation, ShapleyValueSampling
 from torch import Tensor, nn
 
+from xai.attribution.methods.options import Count, Seed
 from xai.attribution.methods.registry import method
 from xai.attribution.perturb import Baseline, OpenModel, Variant, VariantScorer, open_model
 from xai.attribution.relevance import Floats, Relevance, placed
@@ -33,7 +34,7 @@ def occlusion(
     groups: Groups | None = None,
     cells: Groups | None = None,
     baseline: Baseline = "mean",
-    batch_size: int = 16,
+    batch_size: Count = 16,
 ) -> list[Relevance]:
     """What the target loses when one word or one cell of the picture is replaced.
 
@@ -70,12 +71,12 @@ def shapley(
     inputs: Inputs,
     targets: Sequence[Target],
     *,
-    n_samples: int = 25,
-    seed: int = 0,
+    n_samples: Count = 25,
+    seed: Seed = 0,
     groups: Groups | None = None,
     cells: Groups | None = None,
     baseline: Baseline = "mean",
-    batch_size: int = 16,
+    batch_size: Count = 16,
 ) -> list[Relevance]:
     """What a word or cell adds to the target, averaged over random orders in which the input is put together.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
 
+from xai.attribution.methods.options import Option, options_of, passes_on, plain, split_option
 from xai.attribution.relevance import Relevance
 from xai.attribution.targets import Target
 
@@ -28,6 +30,8 @@ class Method:
         sign: ``signed`` (negative speaks against the target) or ``unsigned``.
         source: the publication.
         description: one sentence.
+        check: ``check(name, **options)`` refuses options that do not fit each other, by a ValueError. Where the
+            function passes unnamed options on, those are the keyword parameters of ``check``.
     """
 
     name: str
@@ -37,6 +41,58 @@ class Method:
     sign: str
     source: str
     description: str
+    check: Callable[..., None] | None = field(default=None, repr=False)
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """What can be set, with defaults."""
+        more = options_of(self.check) if self.check is not None and passes_on(self.function) else ()
+        return (*options_of(self.function), *more)
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that the method does not have, values that they do not take, and those that do not fit.
+
+        Raises:
+            ValueError: the message lists the options of the method.
+        """
+        known = {option.name: option for option in self.options}
+        for name, value in options.items():
+            if name not in known:
+                raise ValueError(f"method {self.name} has no option {name!r}; {self._listed()}")
+            try:
+                known[name].check(value)
+            except ValueError as error:
+                raise ValueError(f"{error}; {self._listed()}") from None
+        if self.check is not None:
+            self.check(self.name, **options)
+
+    def parse_options(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Options from texts ``NAME=VALUE``, checked; what stands for a value is said by its type.
+
+        Raises:
+            ValueError: as :meth:`check_options`, or an option is given twice.
+        """
+        known = {option.name: option for option in self.options}
+        values: dict[str, Any] = {}
+        for text in texts:
+            try:
+                name, value = split_option(text)
+                if name in values:
+                    raise ValueError(f"option {name} is given twice")
+                values[name] = known[name].parse(value) if name in known else value
+            except ValueError as error:
+                raise ValueError(f"{error}; {self._listed()}") from None
+        self.check_options(values)
+        return values
+
+    def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options by name, in JSON values: those that are given, and the defaults of the others."""
+        defaults = {option.name: option.default for option in self.options}
+        return {name: plain(value) for name, value in (defaults | dict(options)).items()}
+
+    def _listed(self) -> str:
+        listed = [f"{option.name} ({option.values})" for option in self.options]
+        return f"{self.name} takes {', '.join(listed) or 'no options'}"
 
     def __call__(
         self, model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Target], **options: Any
@@ -62,9 +118,18 @@ def get_method(name: str) -> Method:
 
 
 def method(
-    *, name: str, needs: Sequence[str] = (), baseline: str = "none", sign: str = "signed", source: str = ""
+    *,
+    name: str,
+    needs: Sequence[str] = (),
+    baseline: str = "none",
+    sign: str = "signed",
+    source: str = "",
+    check: Callable[..., None] | None = None,
 ) -> Callable[[MethodFunction], MethodFunction]:
     """Register a function as a method; the first line of its docstring becomes the description.
+
+    Its keyword-only parameters with a default are the method's options; annotate them, since the command line reads
+    their values by type. The other arguments are the fields of :class:`Method`.
 
     Raises:
         ValueError: the name is taken, or the function has no docstring.
@@ -76,7 +141,7 @@ def method(
         lines = (function.__doc__ or "").strip().splitlines()
         if not lines:
             raise ValueError(f"attribution method {name!r} needs a docstring that says what it does")
-        _METHODS[name] = Method(name, function, frozenset(needs), baseline, sign, source, lines[0])
+        _METHODS[name] = Method(name, function, frozenset(needs), baseline, sign, source, lines[0], check)
         return function
 
     return register

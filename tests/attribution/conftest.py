@@ -111,7 +111,7 @@ def state_of() -> Callable[[Any, Mapping[str, Tensor]], dict[str, Any]]:
 
 @pytest.fixture
 def explained() -> Callable[..., Explanation]:
-    """``explained(text, relevance, *, mode, image, grid, hostile)``, with ``hostile`` wherever foreign text can be."""
+    """``explained(text, relevance, *, mode, image, grid, pixels, hostile)``; ``hostile`` wherever foreign text is."""
 
     def build(
         text: str = "not a lie",
@@ -120,6 +120,7 @@ def explained() -> Callable[..., Explanation]:
         mode: Mode = "image+text",
         image: Path | Image.Image | None = None,
         grid: np.ndarray | None = None,
+        pixels: np.ndarray | None = None,
         hostile: str = "word",
     ) -> Explanation:
         spans = split_words(text) if mode != "image" else []
@@ -151,6 +152,7 @@ def explained() -> Callable[..., Explanation]:
             ),
             word_table=word_relevance(words_of(text, None) if mode != "image" else (), spans, values),
             image_levels=None if grid is None else grid[None],
+            pixels=pixels,
             image_size=None if grid is None else (80, 40),
             shares={"text": 1.0},
             quality=Quality(conservation=None, sink_share=0.5, template_share=0.5, labels_missing=(hostile,)),

@@ -37,12 +37,17 @@ def build_model(family: str, seed: int = 0, dtype: torch.dtype = torch.float32, 
     return model
 
 
-def build_inputs(family: str, seed: int = 0, image: bool = True) -> dict[str, Tensor]:
-    """Prompt and answer of one record, in the processor's layout; a text-only family gets no picture."""
+def build_inputs(
+    family: str, seed: int = 0, image: bool = True, *, grid: tuple[int, int, int] = GRID, n_words: int = 16
+) -> dict[str, Tensor]:
+    """Prompt and answer of one record, in the processor's layout; a text-only family gets no picture.
+
+    Gemma 3 has pictures of one size, whatever ``grid``.
+    """
     generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(0, 50, (16,), generator=generator).tolist()
+    words = torch.randint(0, 50, (n_words,), generator=generator).tolist()
     has_image = image and family in VISION_FAMILIES
-    n_image_tokens = (SIDE // MERGE) ** 2 if family == "Gemma 3" else GRID[1] * GRID[2] // MERGE**2
+    n_image_tokens = (SIDE // MERGE) ** 2 if family == "Gemma 3" else grid[1] * grid[2] // MERGE**2
     picture = [START, *[IMAGE] * n_image_tokens, END] if has_image else []
     ids = torch.tensor([[*words[:4], *picture, *words[4:]]])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -52,9 +57,9 @@ def build_inputs(family: str, seed: int = 0, image: bool = True) -> dict[str, Te
         size = SIDE * PATCH
         pixels = torch.randn(1, 3, size, size, generator=generator)
         return {**inputs, "token_type_ids": (ids == IMAGE).long(), "pixel_values": pixels}
-    pixels = torch.randn(GRID[1] * GRID[2], 3 * 2 * PATCH * PATCH, generator=generator)
+    pixels = torch.randn(grid[1] * grid[2], 3 * 2 * PATCH * PATCH, generator=generator)
     types = {"mm_token_type_ids": (ids == IMAGE).int()}
-    return {**inputs, **types, "pixel_values": pixels, "image_grid_thw": torch.tensor([GRID])}
+    return {**inputs, **types, "pixel_values": pixels, "image_grid_thw": torch.tensor([grid])}
 
 
 def answer_target(inputs: Mapping[str, Tensor]) -> Target:

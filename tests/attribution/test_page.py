@@ -109,6 +109,22 @@ def test_picture_and_heatmap_stand_beside_each_other(explained: Explain) -> None
     assert plain.getpixel((0, 0)) == (0, 128, 0)
 
 
+def test_pixels_have_a_heatmap_of_their_own_and_say_their_scale(explained: Explain) -> None:
+    picture, pixels = Image.new("RGB", (80, 40), "green"), np.full((4, 8), 0.5)
+    html = explanation_html(explained(image=picture, grid=np.ones((2, 4)), pixels=pixels))
+    assert len(Reader(html).sources) == 3
+    assert "Relevance of the pixels, 4 × 8 patches; a scale of its own, to ±0.5" in html
+
+
+def test_what_was_explained_is_said_before_the_colours(explained: Explain) -> None:
+    e = explained()
+    given = e.prediction.model_copy(update={"answer_source": "given_text"})
+    e = e.model_copy(update={"prediction": given, "target_kind": "log_probability", "settings": {"depth": "pixels"}})
+    seen = Reader(explanation_html(e)).text
+    for words in ("log-probability of the label 'word'", "re-tokenised: positions may differ", "(depth pixels)"):
+        assert words in seen[: seen.index("Caption")]
+
+
 def test_a_heatmap_is_shown_without_its_picture_and_says_why(tmp_path: Path, explained: Explain) -> None:
     seen = Reader(explanation_html(explained(image=tmp_path / "gone.png", grid=np.ones((2, 4)))))
     assert len(seen.sources) == 1

@@ -46,6 +46,10 @@ def test_the_frame_has_one_row_a_module_with_its_rule() -> None:
     assert frame.loc[f"{layer}.mlp.gate", "rule"] == "router"
     assert frame.loc[f"{layer}.mlp", "rule"] == "passes on"
     assert frame.loc[f"{layer}.self_attn.q_proj", "rule"] == "linear"
+    assert frame.loc["model.language_model.layers", "rule"] == "container"
+    assert frame.loc["model.language_model.embed_tokens", "rule"] == "embedding"
+    linear = frame[frame["rule"] == "linear"]
+    assert set(linear["class"]) == {"Linear", "Conv3d"}
     assert set(frame.groupby("rule").size().items()) >= {("experts", 2), ("router", 2), ("gated MLP", 1)}
 
 

@@ -88,6 +88,8 @@ def test_show_in_the_terminal_and_as_files(samples_run: Path, tmp_path: Path) ->
         (("explain", "nothing.jsonl", "--out", "x"), "does not exist"),
         (("explain", "samples", "--out", "x", "--model", "no/such-model"), "give 'planted', a folder"),
         (("explain", "samples", "--out", "x", "--method", "magic"), "attnlrp"),
+        (("explain", "samples", "--out", "x", "--option", "depht=pixels"), "attnlrp takes depth (tokens or pixels)"),
+        (("explain", "samples", "--out", "x", "--option", "vision_rule=gamma", "--model", "none"), "depth='pixels'"),
         (("explain", "samples", "--out", "x", "--task", "magic"), "ukrmeme"),
         (("explain", "samples", "--out", "x", "--language", "xx"), "en"),
         (("explain", "samples", "--out", "x", "--against", "Smears"), "contrastive"),
@@ -110,6 +112,40 @@ def test_wrong_arguments_end_with_2_and_say_what_to_do(
     assert not (tmp_path / "x").exists()
 
 
+def test_options_of_the_method_are_typed_stored_and_not_mixed(tmp_path: Path) -> None:
+    explain = ("explain", "samples", "--out", tmp_path / "run", "--limit", "1", "--targets", "all")
+    options = ("--option", "depth=pixels", "--option", "vision_rule=gamma", "--option", 'gamma={"linear": 0.5}')
+    run_xai(*explain, *options, check=0)
+    run = xai.open_run(tmp_path / "run")
+    assert run.config["options"] == {
+        "depth": "pixels",
+        "vision_rule": "gamma",
+        "gamma": {"linear": 0.5},
+        "without_sinks": False,
+        "sink_positions": [],
+    }
+    e = run.explanation("sample-01")
+    assert e.pixels is not None
+    assert e.settings["gamma"] == {"linear": 0.5, "conv": 0.0}
+    shown = run_xai("show", tmp_path / "run", "sample-01", check=0).stdout
+    assert "attnlrp (depth pixels, vision rule gamma, gamma 0.5 for linear and 0 for conv)" in shown
+    assert "one square a patch" in shown
+    refused = run_xai(*explain, *options[:-1], 'gamma={"linear": 0.6}', check=2).stderr
+    assert "differing: options.gamma.linear" in refused
+    run_xai(*explain, *options, "--option", "without_sinks=false", check=0)
+
+
+def test_tokens_that_the_model_would_not_choose_are_counted(tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    text = json.dumps({"labels": ["Smears"], "referred_words": [], "referred_image_concepts": []})
+    answers.write_text(json.dumps({"id": "sample-01", "text": text}) + "\n", encoding="utf-8")
+    explain = ("explain", "samples", "--out", tmp_path / "run", "--limit", "1", "--answers", answers)
+    assert "2 explanations are of tokens that the model" in run_xai(*explain, check=0).stdout
+    assert json.loads(run_xai(*explain, "--json", check=0).stdout)["target_choice_changed"] == 2
+    shown = run_xai("show", tmp_path / "run", "sample-01", check=0).stdout
+    assert "the model, as it explains, would choose another" in shown
+
+
 def test_an_unknown_meme_is_named_with_what_there_is(samples_run: Path) -> None:
     result = run_xai("show", samples_run, "nobody", check=2)
     assert "nobody" in result.stderr
@@ -122,6 +158,9 @@ def test_registries_print_as_tables_and_as_json() -> None:
         "attention weights",
         "unsigned",
     )
+    assert {"name": "n_samples", "values": "int, 1 or more", "default": 25} in methods["shapley"]["options"]
+    assert methods["gradient"]["options"] == []
+    assert "n_samples" in run_xai("methods", check=0).stdout
     assert methods["occlusion"]["baseline"] != methods["attnlrp"]["baseline"] == "none"
     assert all(row["source"] for row in methods.values())
     families = {row["name"]: row for row in json.loads(run_xai("models", "--json", check=0).stdout)}
@@ -166,8 +205,8 @@ def test_leads_of_answers_from_elsewhere(samples_run: Path, tmp_path: Path) -> N
     assert stored["target"].tolist() == list(labels["labels"])
     assert {tuple(contrast) for contrast in stored["contrast"]} == {("Smears",)}
     shown = run_xai("show", tmp_path / "run", labels["meme_id"], "--target", stored["target"][0], check=0).stdout
-    assert "contrastive over Smears" in shown
-    assert "given text" in shown
+    assert f"{stored['target'][0]} rather than Smears" in shown
+    assert "given from outside, re-tokenised" in shown
     assert "no explanation of all labels together" in run_xai("analyze", tmp_path / "run", check=2).stderr
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import xai
+from xai.attribution.methods import get_method
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_answer, explain_dataset, predict
 from xai.planted.truth import write_planted
@@ -142,6 +143,58 @@ def test_a_run_stopped_and_started_again_has_the_rows_of_one_that_was_not(
     result = explain_dataset(model, dataset, tmp_path / "stopped", **options)
     assert (result.explained, result.resumed) == (10, 8)
     assert _rows(xai.open_run(tmp_path / "stopped")) == _rows(xai.open_run(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "occlusion"])
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [(torch.int8, 8), (torch.uint8, 4), (None, 4)], ids=["8 bits", "4 bits packed", "configuration"]
+)
+def test_quantised_weights_are_refused_before_the_run(
+    dtype: torch.dtype | None, bits: int, method: str, tmp_path: Path
+) -> None:
+    model = xai.load_model("planted", device="cpu")
+    layer = model.model.get_submodule("model.language_model.layers.1.mlp.up_proj")
+    if dtype is None:
+        model.model.config.quantization_config = {"quant_method": "gptq", "bits": bits}
+    else:
+        layer.weight = torch.nn.Parameter(torch.zeros(8, 8, dtype=dtype), requires_grad=False)
+    dataset = write_planted(tmp_path / "data", 2, 6)
+    with pytest.raises(ValueError, match="is quantised: load the model in bfloat16 or float32"):
+        explain_dataset(model, dataset, tmp_path / "run", method=method)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_module_without_a_rule_is_refused_before_the_run_and_stops_only_lrp(
+    model: VisionLanguageModel, new_memes: list[xai.Meme], tmp_path: Path
+) -> None:
+    second = xai.load_model("planted", device="cpu")
+    layers = second.model.get_submodule("model.language_model")
+    layers.norm = torch.nn.Sequential(layers.norm, torch.nn.Hardtanh(-1e9, 1e9))
+    dataset = write_planted(tmp_path / "data", 2, 6)
+    with pytest.raises(ValueError, match=r"norm\.1 \(Hardtanh, needs a rule for activation\)"):
+        explain_dataset(second, dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    found, expected = (xai.explain(one, new_memes[0], mode="text", method="occlusion") for one in (second, model))
+    assert found.words["relevance"].tolist() == expected.words["relevance"].tolist()
+
+
+def test_a_run_with_other_options_is_not_mixed_in(model: VisionLanguageModel, tmp_path: Path) -> None:
+    dataset = write_planted(tmp_path / "data", 1, 6)
+    options = {"n_samples": 1, "batch_size": 4}
+    explain_dataset(model, dataset, tmp_path / "run", method="shapley", modes=["text"], options=options)
+    run = xai.open_run(tmp_path / "run")
+    assert run.config["options"] == get_method("shapley").complete(options)
+    (row,) = run.explanations().filter("target = '*'").fetchall()
+    e = run.explanation(row[0])
+    assert e.config["options"]["n_samples"] == 1
+    assert e.settings == {"units": "words", "baseline": "mean", "n_samples": 1, "seed": 0}
+    with pytest.raises(ValueError, match=r"options\.seed"):
+        explain_dataset(
+            model, dataset, tmp_path / "run", method="shapley", modes=["text"], options=options | {"seed": 1}
+        )
+    with pytest.raises(ValueError, match="shapley has no option 'steps'"):
+        explain_dataset(model, dataset, tmp_path / "other", method="shapley", options={"steps": 1})
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_run_of_another_configuration_is_not_mixed_in(model: VisionLanguageModel, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -121,14 +121,16 @@ def score_interventions(model: VisionLanguageModel, n: int, seed: int = EVALUATI
     )
 
 
-def score_pointing(model: VisionLanguageModel, memes: Sequence[Meme], method: str, mode: Mode) -> PointingScores:
-    """Explain every label that the model answered rightly and see where the relevance lies."""
+def score_pointing(
+    model: VisionLanguageModel, memes: Sequence[Meme], method: str, mode: Mode, **options: Any
+) -> PointingScores:
+    """Explain every label that the model answered rightly, with these options, and see where the relevance lies."""
     words, hits, masses = [], [], []
     for meme, prediction in zip(memes, predict(model, memes, mode=mode), strict=True):
         causes = {cause.label: cause for cause in truth_of(meme).causes}
         if not set(causes) & set(prediction.labels):
             continue
-        for explanation in explain_answer(model, meme, prediction, method=method, targets="each"):
+        for explanation in explain_answer(model, meme, prediction, method=method, targets="each", **options):
             cause = causes.get(explanation.target)
             if cause is not None and cause.words and cause.kind == "word":
                 words.append(points_at_word(explanation, cause))
