@@ -262,7 +262,7 @@ def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
     """Within the block, what transformers raises becomes one line that says what to give."""
     try:
         yield
-    except (OSError, ValueError, KeyError, struct.error) as error:
+    except (OSError, ValueError, KeyError, ImportError, struct.error) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"cannot load model {checkpoint.name!r}: {reason} — give 'planted', a folder with config.json, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +104,16 @@ def test_a_gguf_file_that_cannot_be_read_is_refused_with_what_to_give(tmp_path: 
     for given in (tmp_path, tmp_path / "a.gguf"):
         with pytest.raises(ValueError, match="give 'planted', a folder"):
             xai.load_model(given)
+
+
+def test_a_quantised_checkpoint_whose_library_is_missing_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "gptq"
+    shutil.copytree(CHECKPOINT, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot load model"):
+        xai.load_model(folder, device="cpu")
 
 
 def test_a_description_names_device_dtype_and_fingerprint(model: VisionLanguageModel) -> None:
