@@ -7,6 +7,7 @@ INSTALLED = $(VENV)/.installed
 PRETRAINED = $(VENV)/.pretrained
 DEMO = runs/demo
 TYPED = build/typed
+OLDEST = .venv-oldest
 
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
@@ -17,6 +18,7 @@ export TRANSFORMERS_VERBOSITY = error
 help:
 	@echo "make demo       explain the shipped memes with the shipped model; score, analyse, draw"
 	@echo "make test       the whole test suite"
+	@echo "make test-oldest  the tests that touch transformers, on the oldest version of it that is allowed"
 	@echo "make check      ruff and mypy --strict on the installed package"
 	@echo "make docs       build the documentation strictly into site/"
 	@echo "make notebooks  run the notebooks and keep their outputs"
@@ -49,6 +51,17 @@ $(PRETRAINED): $(INSTALLED)
 
 test: $(PRETRAINED)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_OPTIONS)
+
+# A second environment on top of the first: transformers at its lower bound, everything else shared.
+.PHONY: test-oldest
+test-oldest: $(OLDEST)/.installed
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_OPTIONS) \
+		tests/attribution tests/planted tests/xai/test_front_doors.py tests/xai/test_models.py \
+		tests/xai/test_pipeline.py tests/xai/test_prompts.py
+
+$(OLDEST)/.installed: $(INSTALLED) pyproject.toml
+	@$(BIN)/python tests/oldest.py $(OLDEST)
+	@touch $@
 
 # Type checker and documentation read the installed package, since its folders are mapped.
 .PHONY: typed

@@ -30,6 +30,12 @@ METHODS: list[Any] = ["attnlrp", "cplrp", "gradient_x_input", "gradient"]
 SEEDS = [0, 1, 2, 3]
 
 
+def enable_checkpointing(model: Any, options: dict[str, Any] | None = None) -> None:
+    """By the name that this version of transformers has for it."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable(options)
+
+
 def as_bytes(results: list[Relevance]) -> list[bytes]:
     arrays = [(result.text, result.image, *result.pixel_grids) for result in results]
     return [b"".join(array.tobytes() for array in of_one if array is not None) for of_one in arrays]
@@ -231,7 +237,7 @@ def test_frozen_weights_with_checkpointing_give_the_same_relevance(
     targets = [answer_target(inputs), Target("other", (38,), (3,))]
     expected = relevance(model, inputs, targets, **options)
     model.requires_grad_(False)
-    model.activation_checkpointing_enable()
+    enable_checkpointing(model)
     model.train(training)
     found = relevance(model, inputs, targets, **options)
     assert as_bytes(found) == as_bytes(expected)
@@ -245,7 +251,7 @@ def test_checkpointed_layers_run_again_in_the_backward(
 ) -> None:
     model, inputs, calls = build_model(), build_inputs(), []
     if reentrant is not None:
-        model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        enable_checkpointing(model, {"use_reentrant": reentrant})
     model.model.language_model.layers[1].mlp.gate_proj.register_forward_hook(lambda *_: calls.append(1))
     relevance(model, inputs, [answer_target(inputs)], method="attnlrp")
     assert len(calls) == times

@@ -303,7 +303,8 @@ def test_loading_the_rules_leaves_no_trace_of_lxt_behind() -> None:
         "assert maps.__file__\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    lxt_itself_fails = "No module named" in run.stderr and "modeling_attn_mask_utils" in run.stderr
+    last_line = run.stderr.strip().rpartition("\n")[2]
+    lxt_itself_fails = last_line.startswith(("ImportError", "ModuleNotFoundError")) and "'transformers." in last_line
     assert run.returncode == 0 or lxt_itself_fails, run.stderr
 
 
