@@ -190,7 +190,7 @@ def test_experts_split_their_product_as_the_method_says_and_routing_is_constant(
             gate_weight, up_weight = module.gate_up_proj[expert].detach().chunk(2)
             gate_in, up = gate_weight @ x, up_weight @ x
             product = nn.functional.silu(gate_in) * up
-            weight = float(routing[token, slot]) * module.down_proj[expert].detach()
+            weight = float(routing[token, slot].detach()) * module.down_proj[expert].detach()
             expected_output = expected_output + weight @ product
             r_product = z_rule(weight, product, entering[token] / output[token])
             expected = expected + z_rule(gate_weight, x, through_gate * r_product / gate_in)
