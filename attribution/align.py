@@ -1,4 +1,4 @@
-"""Relates the words of a meme to the tokens that the model read and to the cells of the picture it looked at."""
+"""Relates the words of a meme to the tokens that the model read; to the cells of its picture: :mod:`.cells`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,25 @@ from typing import Literal
 import numpy as np
 import regex  # type: ignore[import-untyped]
 
-from xai.schema import Box, Word, WordTable
+from xai.attribution.cells import box_weights, cells_touched, polygon_weights, word_cell_shares, word_image_relevance
+from xai.schema import Word, WordTable
+
+__all__ = [
+    "APOSTROPHES",
+    "Pooling",
+    "box_weights",
+    "cells_touched",
+    "normal_form",
+    "polygon_weights",
+    "rank_words",
+    "split_words",
+    "token_shares",
+    "top_words",
+    "word_cell_shares",
+    "word_image_relevance",
+    "word_relevance",
+    "words_of",
+]
 
 Pooling = Literal["sum", "mean_abs"]
 
@@ -163,39 +181,3 @@ def rank_words(
         if keep(words[index]) and (form := normal_form(words[index])):
             best.setdefault(form, words[index])
     return tuple(best.values())[:k]
-
-
-def box_weights(box: Box, image_size: tuple[int, int], grid_hw: tuple[int, int]) -> np.ndarray:
-    """How much of each cell's area a box covers, float ``(grid_h, grid_w)`` between 0 and 1.
-
-    The whole picture maps on the whole grid, x and y each with its own scale. What lies outside the
-    picture is cut off.
-
-    Args:
-        box: ``(x0, y0, x1, y1)`` in pixels of the original picture.
-        image_size: ``(width, height)`` of the original picture.
-        grid_hw: ``(grid_h, grid_w)``.
-
-    Raises:
-        ValueError: the box is turned round, or picture or grid has no area.
-    """
-    x0, y0, x1, y1 = box
-    if x1 < x0 or y1 < y0:
-        raise ValueError(f"box {box} is turned round; give (left, top, right, bottom)")
-    if min(*image_size, *grid_hw) < 1:
-        raise ValueError(f"picture {image_size} and grid {grid_hw} must be at least 1 each way")
-    (width, height), (grid_h, grid_w) = image_size, grid_hw
-    return np.outer(_covered(y0, y1, height, grid_h), _covered(x0, x1, width, grid_w))
-
-
-def _covered(low: float, high: float, size: int, n_cells: int) -> np.ndarray:
-    """Share of each of n cells along one axis that the interval [low, high] covers, ``(n_cells,)``."""
-    # Scaled before dividing: a box that ends on a cell's edge must not leak into the next by rounding.
-    edges = np.arange(n_cells + 1) * float(size)
-    covered = np.minimum(edges[1:], high * n_cells) - np.maximum(edges[:-1], low * n_cells)
-    return np.asarray(np.clip(covered / size, 0, 1))
-
-
-def cells_touched(box: Box, image_size: tuple[int, int], grid_hw: tuple[int, int]) -> np.ndarray:
-    """Which cells a box covers in part, bool ``(grid_h, grid_w)``; arguments and errors as :func:`box_weights`."""
-    return np.asarray(box_weights(box, image_size, grid_hw) > 0)

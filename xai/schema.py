@@ -70,24 +70,15 @@ class Word(Record):
     polygon: Polygon | None = None
     flags: tuple[str, ...] = ()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_box(cls, values: Any) -> Any:
-        polygon = values.get("polygon") if isinstance(values, Mapping) else None
-        if not polygon or values.get("box") is not None:
-            return values
-        try:
-            xs, ys = zip(*polygon, strict=True)
-            return {**values, "box": (min(xs), min(ys), max(xs), max(ys))}
-        except (TypeError, ValueError):
-            return values  # not a list of pairs, which its own check says better
-
     @model_validator(mode="after")
     def _check_span(self) -> Word:
         if self.end <= self.start:
             raise ValueError(f"word {self.text!r} has an empty span [{self.start}, {self.end})")
         if self.polygon is not None and len(self.polygon) < 3:
             raise ValueError(f"the polygon of word {self.text!r} has {len(self.polygon)} corners; give 3 or more")
+        if self.polygon is not None and self.box is None:
+            xs, ys = zip(*self.polygon, strict=True)
+            object.__setattr__(self, "box", (min(xs), min(ys), max(xs), max(ys)))
         return self
 
 
@@ -211,6 +202,31 @@ class WordTable(Record):
         return pd.DataFrame({name: list(getattr(self, name)) for name in names})
 
 
+class PictureWordTable(Record):
+    """Relevance of every word of a meme from the cells of the picture that it covers, signed.
+
+    ``relevance`` is what falls to the word, and ``mean_abs`` the mean absolute relevance of the area it covers, both
+    ``None`` for a word whose place is not known; ``n_cells`` is that area, in cells. ``elsewhere`` is what fell on no
+    word, so that ``sum(relevance) + elsewhere`` equals the picture's total; see
+    :func:`xai.attribution.cells.word_image_relevance`.
+    """
+
+    word: tuple[str, ...]
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    box: tuple[Box | None, ...]
+    relevance: tuple[float | None, ...]
+    mean_abs: tuple[float | None, ...]
+    n_cells: tuple[float, ...]
+    elsewhere: float = 0.0
+
+    def frame(self) -> pd.DataFrame:
+        """One row a word; NaN where the place is not known."""
+        names = [name for name in type(self).model_fields if name != "elsewhere"]
+        frame = pd.DataFrame({name: list(getattr(self, name)) for name in names})
+        return frame.astype({"relevance": float, "mean_abs": float, "n_cells": float})
+
+
 class Quality(Record):
     """How far an explanation can be trusted; numbers are reported, never corrected.
 
@@ -280,6 +296,19 @@ class Explanation(Record):
     def words(self) -> pd.DataFrame:
         """One row a word: word, start, end, box, relevance (signed sum), mean_abs, n_tokens."""
         return self.word_table.frame()
+
+    @property
+    def picture_words(self) -> PictureWordTable | None:
+        """The words by the cells of the picture that they cover, also where the model was not shown the text.
+
+        ``None`` without a picture's relevance, or where the meme brings no words. Computed from what is stored, so
+        that a run which keeps the words' places and the cells' relevance keeps this, too.
+        """
+        from xai.attribution.cells import word_image_relevance
+
+        if self.image is None or self.image_size is None or not self.meme.words:
+            return None
+        return word_image_relevance(self.meme.words, self.image, self.image_size)
 
     @property
     def image(self) -> np.ndarray | None:
