@@ -23,6 +23,7 @@ __all__ = [
     "split_words",
     "token_shares",
     "top_words",
+    "whole_spans",
     "word_cell_shares",
     "word_image_relevance",
     "word_relevance",
@@ -114,6 +115,32 @@ def token_shares(words: Sequence[Word], spans: np.ndarray) -> tuple[np.ndarray, 
     token, word = np.divmod(pairs, max(len(words), 1))
     covered = np.bincount(token, weights=counts, minlength=len(spans))
     return token, word, counts / covered[token]
+
+
+def whole_spans(spans: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """Token spans that leave no character of a text out: one that no token has goes to the tokens before it.
+
+    A tokenizer that composes letters first (``и`` + ``\u0306`` to ``й``) says of the token that it has the first
+    character only; the mark would belong to nobody. What stands before the first token goes to that.
+
+    Args:
+        spans: offsets of every token in a text, in order; empty ones stay as they are.
+        length: number of characters of the text.
+    """
+    edges = np.zeros(length + 2, dtype=np.int64)
+    starts, ends = np.array([span for span in spans if span[1] > span[0]], dtype=np.int64).reshape(-1, 2).T
+    np.add.at(edges, starts, 1)
+    np.add.at(edges, ends, -1)
+    owned = np.cumsum(edges[: length + 1]) > 0
+    owned[length] = True
+    if owned.all() or not len(starts):
+        return list(spans)
+    places = np.arange(length + 1)
+    next_owned = np.minimum.accumulate(np.where(owned, places, length)[::-1])[::-1]
+    first = int(starts.min())
+    return [
+        (0 if start == first else start, int(next_owned[end])) if end > start else (start, end) for start, end in spans
+    ]
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
