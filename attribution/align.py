@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
 
 from xai.attribution.cells import box_weights, cells_touched, polygon_weights, word_cell_shares, word_image_relevance
-from xai.schema import Word, WordTable
+from xai.schema import Box, Word, WordTable
 
 __all__ = [
     "APOSTROPHES",
@@ -21,6 +22,7 @@ __all__ = [
     "polygon_weights",
     "rank_words",
     "split_words",
+    "text_relevance",
     "token_shares",
     "top_words",
     "whole_spans",
@@ -64,7 +66,7 @@ def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]]
     ``sum(table.relevance) + table.gap == relevance.sum()`` up to rounding.
 
     Args:
-        words: words of the text, in order; they must not overlap.
+        words: words of the text, which must not overlap.
         token_spans: offsets of each text token in the text; an empty span belongs to the gap.
         relevance: signed relevance, ``(n_text_tokens,)``.
 
@@ -73,24 +75,43 @@ def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]]
         value of the part that falls to the word.
 
     Raises:
-        ValueError: spans and relevance differ in number, or a span ends before it starts.
+        ValueError: spans and relevance differ in number, a span ends before it starts, or words overlap.
     """
+    spans_of_words = [(word.start, word.end) for word in words]
+    texts, boxes = tuple(word.text for word in words), tuple(word.box for word in words)
+    return _table(texts, spans_of_words, boxes, token_spans, relevance)
+
+
+def text_relevance(text: str, token_spans: Sequence[tuple[int, int]], relevance: np.ndarray) -> WordTable:
+    """:func:`word_relevance` of the words that :func:`split_words` finds in a text; arguments and errors as there."""
+    spans_of_words = split_words(text)
+    texts = tuple(text[start:end] for start, end in spans_of_words)
+    return _table(texts, spans_of_words, (None,) * len(texts), token_spans, relevance)
+
+
+def _table(
+    texts: tuple[str, ...],
+    spans_of_words: Sequence[tuple[int, int]],
+    boxes: tuple[Box | None, ...],
+    token_spans: Sequence[tuple[int, int]],
+    relevance: np.ndarray,
+) -> WordTable:
     values = np.asarray(relevance, dtype=np.float64)
-    spans = np.asarray(token_spans, dtype=np.int64).reshape(-1, 2)
+    spans, places = _pairs(token_spans), _pairs(spans_of_words)
     if values.shape != (len(spans),):
         raise ValueError(f"{len(spans)} token spans need relevance of shape ({len(spans)},), not {values.shape}")
-    token, word, share = token_shares(words, spans)
+    token, word, share = _shares(places, spans)
     parts = values[token] * share
     in_words = np.zeros(len(spans), dtype=bool)
     in_words[token] = True
-    n_tokens = np.bincount(word, minlength=len(words))
-    absolute = np.bincount(word, weights=np.abs(parts), minlength=len(words))
+    n_tokens = np.bincount(word, minlength=len(texts))
+    absolute = np.bincount(word, weights=np.abs(parts), minlength=len(texts))
     return WordTable(
-        word=tuple(w.text for w in words),
-        start=tuple(w.start for w in words),
-        end=tuple(w.end for w in words),
-        box=tuple(w.box for w in words),
-        relevance=tuple(np.bincount(word, weights=parts, minlength=len(words)).tolist()),
+        word=texts,
+        start=tuple(places[:, 0].tolist()),
+        end=tuple(places[:, 1].tolist()),
+        box=boxes,
+        relevance=tuple(np.bincount(word, weights=parts, minlength=len(texts)).tolist()),
         mean_abs=tuple((absolute / np.maximum(n_tokens, 1)).tolist()),
         n_tokens=tuple(n_tokens.tolist()),
         gap=float(values[~in_words].sum()),
@@ -99,22 +120,39 @@ def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]]
 
 def token_shares(words: Sequence[Word], spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which part of which token falls to which word: (token index, word index, share), each ``(n_pairs,)``."""
-    lengths = spans[:, 1] - spans[:, 0]
-    if (lengths < 0).any():
+    return _shares(_pairs([(word.start, word.end) for word in words]), spans)
+
+
+def _pairs(spans: Sequence[tuple[int, int]]) -> np.ndarray:
+    # Flat: numpy takes a list of pairs apart several times as slowly.
+    return np.fromiter(chain.from_iterable(spans), dtype=np.int64, count=2 * len(spans)).reshape(-1, 2)
+
+
+def _shares(words: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As :func:`token_shares`, by the spans of the words, ``(n_words, 2)``.
+
+    Raises:
+        ValueError: words overlap, or a token span ends before it starts.
+    """
+    order = np.argsort(words[:, 0], kind="stable")
+    words = words[order]
+    if (words[1:, 0] < words[:-1, 1]).any():
+        where = int(np.argmax(words[1:, 0] < words[:-1, 1]))
+        raise ValueError(
+            f"the words at {words[where].tolist()} and {words[where + 1].tolist()} overlap; a character belongs to one"
+        )
+    starts, ends = spans.T
+    if (ends < starts).any():
         raise ValueError("a token span ends before it starts; pass (start, end) offsets in the meme's text")
-    length = max([0, *(w.end for w in words), *spans[:, 1].tolist()])
-    owner = np.full(length, -1, dtype=np.int64)
-    for index, w in enumerate(words):
-        owner[w.start : w.end] = index
-    token_of = np.repeat(np.arange(len(spans)), lengths)
-    first_of = np.cumsum(lengths) - lengths
-    character = np.arange(len(token_of)) - first_of[token_of] + spans[token_of, 0]
-    word_of = owner[character]
-    inside = word_of >= 0
-    pairs, counts = np.unique(token_of[inside] * max(len(words), 1) + word_of[inside], return_counts=True)
-    token, word = np.divmod(pairs, max(len(words), 1))
-    covered = np.bincount(token, weights=counts, minlength=len(spans))
-    return token, word, counts / covered[token]
+    # The words that a token touches follow on each other: from the first that ends behind its start.
+    first = np.searchsorted(words[:, 1], starts, side="right")
+    behind = np.searchsorted(words[:, 0], ends, side="left")
+    counts = np.where(ends > starts, np.maximum(behind - first, 0), 0)
+    token = np.repeat(np.arange(len(spans)), counts)
+    word = np.arange(len(token)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    covered = np.minimum(ends[token], words[word, 1]) - np.maximum(starts[token], words[word, 0])
+    total = np.bincount(token, weights=covered, minlength=len(spans))
+    return token, order[word], covered / total[token]
 
 
 def whole_spans(spans: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
