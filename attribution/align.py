@@ -18,6 +18,7 @@ __all__ = [
     "Pooling",
     "box_weights",
     "cells_touched",
+    "is_spaceless",
     "normal_form",
     "polygon_weights",
     "rank_words",
@@ -35,11 +36,25 @@ __all__ = [
 Pooling = Literal["sum", "mean_abs"]
 
 APOSTROPHES = "'’ʼ‘＇`"
-_IGNORABLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff\ufe0e\ufe0f"))
+_Letters = dict[int, str | None]
+_IGNORABLE: _Letters = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff\ufe0e\ufe0f"))
+_BIDI: _Letters = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+# Shapes of letters and ligatures, which some engines and fonts write instead of the letters.
+_ARABIC_SHAPES: _Letters = {
+    code: unicodedata.normalize("NFKC", chr(code)) for code in (*range(0xFB50, 0xFE00), *range(0xFE70, 0xFEFD))
+}
+_SHOWN = _IGNORABLE | _BIDI | _ARABIC_SHAPES
+_VOWEL_SIGNS = (*range(0x0610, 0x061B), *range(0x064B, 0x0660), 0x0670)
+_KORANIC_SIGNS = (*range(0x06D6, 0x06DD), *range(0x06DF, 0x06E5), 0x06E7, 0x06E8, *range(0x06EA, 0x06EE))
+_TATWEEL = 0x0640
+_ALEFS: _Letters = dict.fromkeys(map(ord, "أإآٱ"), "ا")
+_PLAIN: _Letters = dict.fromkeys((*_VOWEL_SIGNS, *_KORANIC_SIGNS, _TATWEEL)) | _ALEFS
+_ONE_APOSTROPHE = dict.fromkeys(map(ord, APOSTROPHES), "'")
 
-# Scripts written without spaces are taken one character at a time ("character mode").
-_CHARACTER = r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*"
-_LETTER = r"[[\p{L}\p{N}]--\p{Han}--\p{Hiragana}--\p{Katakana}--[ʼ]]"
+# Chinese and Japanese, written without spaces, are taken one character at a time ("character mode").
+_SPACELESS = r"[\p{Han}\p{Hiragana}\p{Katakana}]"
+_CHARACTER = rf"(?:{_SPACELESS}[\p{{M}}ーｰ]*|[ーｰ])"
+_LETTER = r"[[\p{L}\p{N}]--\p{Han}--\p{Hiragana}--\p{Katakana}--[ʼーｰ]]"
 # Joiners inside Persian or Indic words and soft hyphens are invisible; they do not end a word.
 _RUN = rf"{_LETTER}(?:{_LETTER}|\p{{M}}|[\u00AD\u200C\u200D\u2060](?={_LETTER}))*"
 _INNER = r"['’ʼ‘＇\-‐‑]"
@@ -54,6 +69,7 @@ _EMOJI = "|".join(
     )
 )
 _WORD = regex.compile(rf"{_EMOJI}|{_CHARACTER}|{_RUN}(?:{_INNER}{_RUN})*", regex.VERSION1)
+_CHARACTERS = regex.compile(rf"{_CHARACTER}+", regex.VERSION1)
 
 
 def word_relevance(words: Sequence[Word], token_spans: Sequence[tuple[int, int]], relevance: np.ndarray) -> WordTable:
@@ -198,14 +214,22 @@ def words_of(meme_text: str, words: tuple[Word, ...] | None) -> tuple[Word, ...]
     return tuple(Word(text=meme_text[start:end], start=start, end=end) for start, end in split_words(meme_text))
 
 
-def normal_form(word: str) -> str:
-    """The form under which two spellings of a word are the same word.
+def is_spaceless(word: str) -> bool:
+    """Whether a word is of Han, Hiragana and Katakana only, which are written without spaces."""
+    return _CHARACTERS.fullmatch(word) is not None
 
-    Composed (NFC), case-folded, one apostrophe, without soft hyphens and other invisible characters and
-    without punctuation around it; ``""`` when nothing but punctuation was there.
+
+def normal_form(word: str) -> str:
+    """The form under which two spellings of a word are the same word; ``""`` for punctuation alone.
+
+    Composed (NFC), case-folded, one apostrophe, without soft hyphens, marks of direction and other invisible
+    characters and without punctuation around it. Arabic: without vowel and Koranic signs and tatweel, alef with
+    hamza, madda or wasla as alef, and shapes of letters as letters. Other letters stay as they are, among them
+    teh marbuta and alef maksura, which tell words apart.
     """
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", word.translate(_IGNORABLE)).casefold())
-    unified = folded.translate(dict.fromkeys(map(ord, APOSTROPHES), "'"))
+    letters = unicodedata.normalize("NFC", word.translate(_SHOWN))
+    folded = unicodedata.normalize("NFC", letters.translate(_PLAIN).casefold())
+    unified = folded.translate(_ONE_APOSTROPHE)
     solid = [i for i, character in enumerate(unified) if not _is_outer(character)]
     return unified[solid[0] : solid[-1] + 1] if solid else ""
 

@@ -105,6 +105,8 @@ def test_every_letter_and_digit_lies_in_exactly_one_word(text: str) -> None:
         ("لا أحد", ["لا", "أحد"]),
         ("这不是。Hello32", ["这", "不", "是", "Hello32"]),
         ("ok👍🏽👨‍👩‍👧🇺🇦🇵🇱❤️", ["ok", "👍🏽", "👨‍👩‍👧", "🇺🇦", "🇵🇱", "❤️"]),
+        ("スーパーABC 人々", ["スー", "パー", "ABC", "人", "々"]),
+        ("这不是仇恨言论。Hello32", [*"这不是仇恨言论", "Hello32"]),
         ("™ !? $", []),
         ("", []),
     ],
@@ -232,12 +234,29 @@ def test_unusable_rankings_are_refused() -> None:
         ("STRASSE", "strasse"),
         ("straße", "strasse"),
         ("❤️", "❤"),
+        ("كِتَابٌ", "كتاب"),
+        ("كتـــاب", "كتاب"),
+        ("أحد", "احد"),
+        ("ا\u0654حد", "احد"),
+        ("الآن", "الان"),
+        ("ﻻ", "لا"),
+        ("\u200fلا\u202c", "لا"),
+        ("مدرسة", "مدرسة"),
+        ("على", "على"),
         ("...", ""),
         ("", ""),
     ],
 )
 def test_spellings_of_a_word_share_a_normal_form(word: str, form: str) -> None:
     assert normal_form(word) == form
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts)
+def test_a_normal_form_is_its_own_and_that_of_the_decomposed_word(word: str) -> None:
+    form = normal_form(word)
+    assert normal_form(form) == form
+    assert normal_form(unicodedata.normalize("NFD", word)) == form
 
 
 def test_a_box_in_the_corner_of_a_wide_picture_gets_the_corner_cells() -> None:
