@@ -24,7 +24,8 @@ _COLUMNS = (
     *("invented", "inflected", "doubtful", "n_exact", "n_inflected", "n_invented", "n_flagged", "n_unplaced"),
     *("jaccard", "jaccard_lemma", "lemmas", "empty_rationale", "without_text", "stopwords"),
 )
-_COUNTS = ("n_exact", "n_inflected", "n_invented", "n_flagged", "n_unplaced")
+COUNTS = ("n_exact", "n_inflected", "n_invented", "n_flagged", "n_unplaced")
+"""The columns that count words. They are the same for every method and pooling of a run."""
 
 
 def agreement_table(run: Run, *, pooling: Pooling = "sum", k: int | None = None) -> pd.DataFrame:
@@ -79,10 +80,10 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
                 "mean_lemma": group["jaccard_lemma"].mean(),
                 "n_empty": int(with_text["empty_rationale"].sum()),
                 "n_without_text": int(group["without_text"].sum()),
-                **{name: int(with_text[name].sum()) for name in _COUNTS},
+                **{name: int(with_text[name].sum()) for name in COUNTS},
             }
         )
-    names = ["mode", "method", "pooling", "n", "mean", "median", "mean_lemma", "n_empty", "n_without_text", *_COUNTS]
+    names = ["mode", "method", "pooling", "n", "mean", "median", "mean_lemma", "n_empty", "n_without_text", *COUNTS]
     return pd.DataFrame(rows, columns=names)
 
 
