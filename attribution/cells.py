@@ -146,15 +146,12 @@ def _outline(word: Word, image_size: tuple[int, int], grid_hw: tuple[int, int]) 
 
 
 def _scaled(polygon: Sequence[_Point], image_size: tuple[int, int], grid_hw: tuple[int, int]) -> _Convex:
-    """The convex hull of corners in pixels, in cells, cut off at the picture's edges."""
+    """The convex hull of corners in pixels, in cells; what lies outside the picture is in no cell."""
     _check_sizes(image_size, grid_hw)
     if len(polygon) < 3 or not np.isfinite(polygon).all():
         raise ValueError(f"polygon {polygon} needs 3 or more corners (x, y) of finite numbers")
     (width, height), (grid_h, grid_w) = image_size, grid_hw
-    hull = _hull([(round(x * grid_w / width, _DECIMALS), round(y * grid_h / height, _DECIMALS)) for x, y in polygon])
-    for normal, offset in (((1, 0), 0), ((-1, 0), -grid_w), ((0, 1), 0), ((0, -1), -grid_h)):
-        hull = _half(hull, normal, offset)
-    return hull
+    return _hull([(round(x * grid_w / width, _DECIMALS), round(y * grid_h / height, _DECIMALS)) for x, y in polygon])
 
 
 def _covered_cells(polygon: _Convex, grid_hw: tuple[int, int]) -> np.ndarray:

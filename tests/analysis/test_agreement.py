@@ -112,10 +112,11 @@ def test_a_rationale_in_chinese_is_found_among_the_words_that_an_engine_returned
     assert row["jaccard"] == pytest.approx(4 / 5)
 
 
-def test_characters_that_do_not_follow_on_each_other_are_no_word(tmp_path: Path) -> None:
-    row = only_row(tmp_path, explained("m", "仇人恨我", [1, 1, 1, 1], ("仇恨",), language="zh"))
-    assert row["invented"] == ("仇恨",)
-    assert row["rationale_words"] == ("仇恨",)
+@pytest.mark.parametrize("word", ["仇恨", "仇人者", "恨我们"])
+def test_characters_that_do_not_follow_on_each_other_to_the_end_are_no_word(tmp_path: Path, word: str) -> None:
+    row = only_row(tmp_path, explained("m", "仇人恨我", [1, 1, 1, 1], (word,), language="zh"))
+    assert row["invented"] == (word,)
+    assert row["rationale_words"] == (word,)
 
 
 def test_half_a_word_is_no_stop_word(tmp_path: Path) -> None:
