@@ -205,7 +205,7 @@ def analyze(
     as_json: JsonOption = False,
 ) -> None:
     """How far the words with most relevance are the words that the model says it used (Jaccard)."""
-    from xai.analysis.agreement import agreement_table, summary
+    from xai.analysis.agreement import COUNTS, agreement_table, summary
     from xai.planted.groups import by_rationale
     from xai.schema import ALL_LABELS
     from xai.store import open_run
@@ -224,7 +224,8 @@ def analyze(
     if as_json:
         print_json({"summary": report["summary"], "planted": report["planted"]})
         return
-    print_frame("Jaccard of relevance words and rationale words", frame)
+    print_frame("Jaccard of relevance words and rationale words", frame.drop(columns=list(COUNTS)))
+    print_frame("Words of the rationales in the text, and words left out", frame[["mode", *COUNTS]].drop_duplicates())
     if len(groups):
         print_frame("The same by what the planted world says of the rationale", groups)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xai.attribution.align import token_shares, word_relevance, words_of
+from xai.attribution.align import text_relevance, token_shares, word_relevance, words_of
 from xai.attribution.families import family_of, refuse_unusable_weights
 from xai.attribution.inputs import borrow
 from xai.attribution.methods import get_method
@@ -36,6 +36,7 @@ from xai.schema import (
     Segment,
     TokenTable,
     Word,
+    WordTable,
 )
 from xai.tasks import Task
 from xai.tasks.answers import parse_answer
@@ -249,7 +250,6 @@ def _explanation(
     tokens = _token_table(job, prompt, prediction, result.tokens)
     in_text = [index for index, segment in enumerate(tokens.segment) if segment == "text"]
     spans = [(tokens.start[index], tokens.end[index]) for index in in_text]
-    words = words_of(meme.text, meme.words) if job.mode != "image" else ()
     return Explanation(
         meme=meme,
         prediction=prediction,
@@ -266,7 +266,7 @@ def _explanation(
         # As they come back from a run: JSON knows neither tuples nor numpy.
         settings=json.loads(to_json({**settings, **result.settings})),
         token_table=tokens,
-        word_table=word_relevance(words, spans, result.tokens[in_text]),
+        word_table=_word_table(job, meme, spans, result.tokens[in_text]),
         image_levels=result.image_grid,
         pixels=result.pixels,
         image_size=prompt.image_size,
@@ -274,6 +274,14 @@ def _explanation(
         quality=_quality(tokens, result, prediction, missing, n_changed),
         config=job.config(),
     )
+
+
+def _word_table(job: Job, meme: Meme, spans: Sequence[Span], relevance: np.ndarray) -> WordTable:
+    if job.mode == "image":
+        return word_relevance((), spans, relevance)
+    if meme.words is None:
+        return text_relevance(meme.text, spans, relevance)
+    return word_relevance(meme.words, spans, relevance)
 
 
 def _token_table(job: Job, prompt: EncodedPrompt, prediction: Prediction, relevance: np.ndarray) -> TokenTable:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from xai.attribution.align import whole_spans
 from xai.processors import Reader, reader_of
 from xai.schema import Meme, Mode, Segment
 from xai.tasks import Task
@@ -160,7 +161,7 @@ def _sequence_inputs(ids: Sequence[int], reader: Reader) -> dict[str, Tensor]:
 
 def _tokenise(tokenizer: Any, text: str) -> tuple[list[int], list[Span]]:
     encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-    return encoding["input_ids"], [(start, end) for start, end in encoding["offset_mapping"]]
+    return encoding["input_ids"], whole_spans(encoding["offset_mapping"], len(text))
 
 
 def _segments(ids: Sequence[int], offsets: Sequence[Span], starts: Span3, image_token_id: int | None) -> list[Segment]:

@@ -3,7 +3,8 @@
 Conventions that hold everywhere:
 
 - character offsets count Unicode code points, start inclusive, end exclusive;
-- boxes are ``(x0, y0, x1, y1)`` in pixels of the original picture, origin top left;
+- boxes are ``(x0, y0, x1, y1)`` in pixels of the original picture as it stands upright, origin top left;
+- polygons are corners ``(x, y)`` in the same pixels, clockwise from the top left of what is written, as it is read;
 - grids are ``(grid_h, grid_w)`` arrays of merged image tokens in reading order;
 - relevance is signed: positive speaks for the target, negative against it.
 """
@@ -25,6 +26,7 @@ Parse = Literal["strict", "repaired", "unparsed"]
 Stage = Literal["read", "predict", "attribute", "align", "store"]
 AnswerSource = Literal["generated", "given_ids", "given_text"]
 Box = tuple[float, float, float, float]
+Polygon = tuple[tuple[float, float], ...]
 
 MODES: tuple[Mode, ...] = ("text", "image", "image+text")
 SEGMENTS: tuple[Segment, ...] = ("text", "image", "instruction", "template", "answer")
@@ -52,18 +54,31 @@ class Record(BaseModel):
 
 
 class Word(Record):
-    """One word of a meme's text: ``text == meme.text[start:end]``; ``box`` where it stands in the picture, if known."""
+    """One word of a meme's text: ``text == meme.text[start:end]``, and where it stands in the picture, if known.
+
+    ``polygon`` is where slanted or upright text stands; ``box``, its bounding box, is filled in where only the
+    polygon is given. ``flags`` say why the word is not to be relied on: ``low_confidence``, ``mixed_script`` (letters
+    of two scripts in one word, as look-alikes make them), ``long``. Flagged words keep their relevance and are left
+    out of comparisons, which count them.
+    """
 
     text: str
     start: int = Field(ge=0)
     end: int
     box: Box | None = None
     confidence: float | None = Field(default=None, ge=0, le=1)
+    polygon: Polygon | None = None
+    flags: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _check_span(self) -> Word:
         if self.end <= self.start:
             raise ValueError(f"word {self.text!r} has an empty span [{self.start}, {self.end})")
+        if self.polygon is not None and len(self.polygon) < 3:
+            raise ValueError(f"the polygon of word {self.text!r} has {len(self.polygon)} corners; give 3 or more")
+        if self.polygon is not None and self.box is None:
+            xs, ys = zip(*self.polygon, strict=True)
+            object.__setattr__(self, "box", (min(xs), min(ys), max(xs), max(ys)))
         return self
 
 
@@ -187,6 +202,31 @@ class WordTable(Record):
         return pd.DataFrame({name: list(getattr(self, name)) for name in names})
 
 
+class PictureWordTable(Record):
+    """Relevance of every word of a meme from the cells of the picture that it covers, signed.
+
+    ``relevance`` is what falls to the word, and ``mean_abs`` the mean absolute relevance of the area it covers, both
+    ``None`` for a word whose place is not known; ``n_cells`` is that area, in cells. ``elsewhere`` is what fell on no
+    word, so that ``sum(relevance) + elsewhere`` equals the picture's total; see
+    :func:`xai.attribution.cells.word_image_relevance`.
+    """
+
+    word: tuple[str, ...]
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    box: tuple[Box | None, ...]
+    relevance: tuple[float | None, ...]
+    mean_abs: tuple[float | None, ...]
+    n_cells: tuple[float, ...]
+    elsewhere: float = 0.0
+
+    def frame(self) -> pd.DataFrame:
+        """One row a word; NaN where the place is not known."""
+        names = [name for name in type(self).model_fields if name != "elsewhere"]
+        frame = pd.DataFrame({name: list(getattr(self, name)) for name in names})
+        return frame.astype({"relevance": float, "mean_abs": float, "n_cells": float})
+
+
 class Quality(Record):
     """How far an explanation can be trusted; numbers are reported, never corrected.
 
@@ -256,6 +296,19 @@ class Explanation(Record):
     def words(self) -> pd.DataFrame:
         """One row a word: word, start, end, box, relevance (signed sum), mean_abs, n_tokens."""
         return self.word_table.frame()
+
+    @property
+    def picture_words(self) -> PictureWordTable | None:
+        """The words by the cells of the picture that they cover, also where the model was not shown the text.
+
+        ``None`` without a picture's relevance, or where the meme brings no words. Computed from what is stored, so
+        that a run which keeps the words' places and the cells' relevance keeps this, too.
+        """
+        from xai.attribution.cells import word_image_relevance
+
+        if self.image is None or self.image_size is None or not self.meme.words:
+            return None
+        return word_image_relevance(self.meme.words, self.image, self.image_size)
 
     @property
     def image(self) -> np.ndarray | None:

@@ -12,8 +12,8 @@ import pytest
 
 from xai.analysis.agreement import agreement_table, jaccard, summary
 from xai.analysis.words import STOPWORDS_VERSION
-from xai.attribution.align import split_words, word_relevance, words_of
-from xai.schema import Explanation, Meme, Mode, Prediction, Quality, TokenTable
+from xai.attribution.align import word_relevance, words_of
+from xai.schema import Explanation, Meme, Mode, Prediction, Quality, TokenTable, Word
 from xai.store import Run, RunWriter, open_run
 
 
@@ -26,18 +26,19 @@ def explained(
     mode: Mode = "text",
     target: str = "*",
     language: str = "en",
+    words: tuple[Word, ...] | None = None,
 ) -> Explanation:
-    words = words_of(text, None) if mode != "image" else ()
-    spans = split_words(text) if mode != "image" else []
+    read = words_of(text, words) if mode != "image" else ()
+    spans = [(word.start, word.end) for word in read]
     return Explanation(
-        meme=Meme(id=identifier, text=text, language=language),
+        meme=Meme(id=identifier, text=text, language=language, words=words),
         prediction=Prediction(meme_id=identifier, mode=mode, generated_ids=(), text="", referred_words=referred),
         mode=mode,
         method="attnlrp",
         target=target,
         target_value=1.0,
         token_table=TokenTable(token=(), start=(), end=(), segment=(), relevance=()),
-        word_table=word_relevance(words, spans, np.array(relevance)),
+        word_table=word_relevance(read, spans, np.array(relevance)),
         shares={},
         quality=Quality(conservation=None, sink_share=0, template_share=0),
     )
@@ -92,8 +93,101 @@ def test_negation_counts(tmp_path: Path) -> None:
 
 def test_a_phrase_is_split_as_the_text_is(tmp_path: Path) -> None:
     row = only_row(tmp_path, explained("m", "这不是仇恨", [0, 3, 0, 2, 1], ("不是", "仇恨"), language="zh"))
-    assert row["rationale_words"] == ("不", "仇", "恨")
+    assert row["rationale_words"] == ("不", "是", "仇", "恨")
+    assert row["relevance_words"] == ("不", "仇", "恨", "这")
+    assert row["jaccard"] == pytest.approx(3 / 5)
+    assert (row["n_exact"], row["n_invented"]) == (2, 0)
+
+
+def test_a_rationale_in_chinese_is_found_among_the_words_that_an_engine_returned(tmp_path: Path) -> None:
+    text = "这不是\n仇恨言论。 Hello32"
+    found = {"这不是": 0, "仇恨": 4, "言论": 6, "Hello32": 10}
+    words = tuple(Word(text=w, start=start, end=start + len(w)) for w, start in found.items())
+    row = only_row(
+        tmp_path, explained("m", text, [1, 9, 8, 7], ("这不是仇恨言论。Hello32", "仇人"), words=words, language="zh")
+    )
+    assert row["rationale_words"] == ("这不是", "仇恨", "言论", "hello32", "仇人")
+    assert row["invented"] == ("仇人",)
+    assert (row["k"], row["n_exact"], row["n_invented"]) == (4, 2, 1)
+    assert row["jaccard"] == pytest.approx(4 / 5)
+
+
+@pytest.mark.parametrize("word", ["仇恨", "仇人者", "恨我们"])
+def test_characters_that_do_not_follow_on_each_other_to_the_end_are_no_word(tmp_path: Path, word: str) -> None:
+    row = only_row(tmp_path, explained("m", "仇人恨我", [1, 1, 1, 1], (word,), language="zh"))
+    assert row["invented"] == (word,)
+    assert row["rationale_words"] == (word,)
+
+
+def test_half_a_word_is_no_stop_word(tmp_path: Path) -> None:
+    row = only_row(tmp_path, explained("m", "目的 的", [1, 9, 0], ("目的", "的"), language="zh"))
+    assert row["rationale_words"] == ("目", "的")
+    assert row["relevance_words"] == ("的", "目")
     assert row["jaccard"] == 1
+
+
+def test_forms_of_a_word_match_by_the_dictionary_and_are_counted_apart(tmp_path: Path) -> None:
+    pytest.importorskip("pymorphy3")
+    e = explained("m", "народ програв війну", [1, 2, 9], ("війна", "народ", "перемога"), language="uk")
+    row = only_row(tmp_path, e)
+    assert (row["n_exact"], row["n_inflected"], row["n_invented"]) == (1, 1, 1)
+    assert (row["inflected"], row["invented"]) == (("війна",), ("перемога",))
+    assert row["k"] == 1
+    assert row["jaccard"] == 0
+    assert row["jaccard_lemma"] == pytest.approx(1 / 4)
+    assert row["lemmas"].startswith("pymorphy3 2.")
+
+
+def test_forms_of_english_words_match_by_their_endings(tmp_path: Path) -> None:
+    row = only_row(tmp_path, explained("m", "crooked senators lied", [1, 9, 5], ("senator", "lie", "this")))
+    assert row["inflected"] == ("senator", "lie")
+    assert row["jaccard"] == 0
+    assert row["jaccard_lemma"] == 1
+    assert row["lemmas"] == "endings 1.0"
+
+
+def test_other_languages_match_exactly(tmp_path: Path) -> None:
+    row = only_row(tmp_path, explained("m", "الكتب", [1], ("كتاب",), language="ar"))
+    assert (row["invented"], row["n_inflected"], row["lemmas"]) == (("كتاب",), 0, "none")
+    assert row["jaccard_lemma"] == row["jaccard"] == 0
+
+
+def test_arabic_marks_do_not_tell_words_apart(tmp_path: Path) -> None:
+    row = only_row(tmp_path, explained("m", "أحدٌ كتـاب", [1, 9], ("كِتاب", "احد"), language="ar"))
+    assert (row["n_exact"], row["jaccard"]) == (2, 1)
+
+
+def test_flagged_words_are_left_out_on_both_sides_and_counted(tmp_path: Path) -> None:
+    words = (
+        Word(text="crooked", start=0, end=7, flags=("low_confidence",)),
+        Word(text="senator", start=8, end=15),
+        Word(text="liеs", start=16, end=20, flags=("mixed_script",)),
+    )
+    e = explained("m", "crooked senator liеs", [9, 2, 5], ("crooked", "senator", "lies"), words=words)
+    row = only_row(tmp_path, e)
+    assert row["n_flagged"] == 2
+    assert row["doubtful"] == ("crooked",)
+    assert row["relevance_words"] == ("senator",)
+    assert row["rationale_words"] == ("senator", "lies")
+    assert row["invented"] == ("lies",)
+    assert row["jaccard"] == pytest.approx(1 / 2)
+    assert summary(agreement_table(run_of(tmp_path / "again", e)))["n_flagged"][0] == 2
+
+
+def test_words_read_from_the_picture_are_compared_by_the_picture_under_them(tmp_path: Path) -> None:
+    words = (
+        Word(text="crooked", start=0, end=7, box=(0, 0, 10, 10)),
+        Word(text="senator", start=8, end=15, box=(10, 0, 20, 10)),
+        Word(text="lies", start=16, end=20),
+    )
+    e = explained("m", "crooked senator lies", [], ("senator",), mode="image", words=words)
+    e = e.model_copy(update={"image_levels": np.array([[[-3.0, 1.0]], [[0.0, 1.0]]]), "image_size": (20, 10)})
+    run = run_of(tmp_path, e)
+    signed, absolute = agreement_table(run).iloc[0], agreement_table(run, pooling="mean_abs").iloc[0]
+    assert signed["source"] == "picture"
+    assert (signed["relevance_words"], signed["jaccard"]) == (("senator",), 1)
+    assert (absolute["relevance_words"], absolute["jaccard"]) == (("crooked",), 0)
+    assert (signed["n_unplaced"], signed["without_text"]) == (1, False)
 
 
 def test_an_empty_rationale_is_counted_apart(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from xai.attribution.align import (
     cells_touched,
     normal_form,
     split_words,
+    text_relevance,
+    token_shares,
     top_words,
     word_relevance,
     words_of,
@@ -103,6 +105,8 @@ def test_every_letter_and_digit_lies_in_exactly_one_word(text: str) -> None:
         ("لا أحد", ["لا", "أحد"]),
         ("这不是。Hello32", ["这", "不", "是", "Hello32"]),
         ("ok👍🏽👨‍👩‍👧🇺🇦🇵🇱❤️", ["ok", "👍🏽", "👨‍👩‍👧", "🇺🇦", "🇵🇱", "❤️"]),
+        ("スーパーABC 人々", ["スー", "パー", "ABC", "人", "々"]),
+        ("这不是仇恨言论。Hello32", [*"这不是仇恨言论", "Hello32"]),
         ("™ !? $", []),
         ("", []),
     ],
@@ -165,6 +169,38 @@ def test_spans_that_do_not_fit_are_refused() -> None:
         table_of("a b", [(2, 1)], [1.0])
 
 
+def test_words_that_overlap_are_refused_and_their_order_does_not_matter() -> None:
+    a, b, c = Word(text="a", start=0, end=1), Word(text="b", start=2, end=3), Word(text="a b", start=0, end=3)
+    spans, values = [(0, 2), (2, 3)], np.array([1.0, 4.0])
+    assert word_relevance([b, a], spans, values).relevance == (4.0, 1.0)
+    with pytest.raises(ValueError, match=r"\[0, 3\] and \[2, 3\] overlap"):
+        word_relevance([c, b], spans, values)
+
+
+@settings(max_examples=300, deadline=None)
+@given(segmented())
+def test_a_text_is_split_as_its_words_would_be(case: tuple[str, list[tuple[int, int]], list[float]]) -> None:
+    text, spans, values = case
+    assert text_relevance(text, spans, np.array(values)) == word_relevance(
+        words_of(text, None), spans, np.array(values)
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(segmented())
+def test_shares_are_those_that_counting_characters_gives(
+    case: tuple[str, list[tuple[int, int]], list[float]],
+) -> None:
+    text, spans, _ = case
+    words = words_of(text, None)
+    counted = {}
+    for token, span in enumerate(spans):
+        common = {i: len(set(range(*span)) & set(range(w.start, w.end))) for i, w in enumerate(words)}
+        counted |= {(token, i): n / sum(common.values()) for i, n in common.items() if n}
+    token, word, share = token_shares(words, np.array(spans, dtype=np.int64).reshape(-1, 2))
+    assert dict(zip(zip(token.tolist(), word.tolist(), strict=True), share.tolist(), strict=True)) == counted
+
+
 def test_top_words_keep_the_sign() -> None:
     table = table_of("bad good fine", [(0, 3), (3, 8), (8, 13)], [-5.0, 1.0, 2.0])
     assert top_words(table, 2) == ("fine", "good")
@@ -198,12 +234,29 @@ def test_unusable_rankings_are_refused() -> None:
         ("STRASSE", "strasse"),
         ("straße", "strasse"),
         ("❤️", "❤"),
+        ("كِتَابٌ", "كتاب"),
+        ("كتـــاب", "كتاب"),
+        ("أحد", "احد"),
+        ("ا\u0654حد", "احد"),
+        ("الآن", "الان"),
+        ("ﻻ", "لا"),
+        ("\u200fلا\u202c", "لا"),
+        ("مدرسة", "مدرسة"),
+        ("على", "على"),
         ("...", ""),
         ("", ""),
     ],
 )
 def test_spellings_of_a_word_share_a_normal_form(word: str, form: str) -> None:
     assert normal_form(word) == form
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts)
+def test_a_normal_form_is_its_own_and_that_of_the_decomposed_word(word: str) -> None:
+    form = normal_form(word)
+    assert normal_form(form) == form
+    assert normal_form(unicodedata.normalize("NFD", word)) == form
 
 
 def test_a_box_in_the_corner_of_a_wide_picture_gets_the_corner_cells() -> None:

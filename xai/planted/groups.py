@@ -16,7 +16,7 @@ def by_rationale(run: Run, table: pd.DataFrame) -> pd.DataFrame:
     """Mean Jaccard of an agreement table by kind of rationale; empty for a run whose memes are not planted.
 
     Columns: mode, rationale, n (memes that could be compared), mean, n_empty (empty rationales, counted apart).
-    Modes without text are left out.
+    Rows without a word to compare are left out.
     """
     metadata = run.predictions().select("meme_id", "mode", "metadata").fetchall()
     kinds = {(meme_id, mode): _kind(text) for meme_id, mode, text in metadata}
