@@ -28,7 +28,7 @@ _REMEDIES = {
     "id": "give every meme an id of its own, as a string",
     "image": "give the file name of the picture, as a string",
     "text": "give the text as a string",
-    "words": "give a list of objects with text, start and end, and where known box and confidence",
+    "words": "give a list of objects with text, start and end, and where known box, polygon and confidence",
     "labels": "give the labels as a list of strings",
     "post": "give the text of the post as a string",
     "language": "give the language's code as a string",

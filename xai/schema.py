@@ -3,7 +3,8 @@
 Conventions that hold everywhere:
 
 - character offsets count Unicode code points, start inclusive, end exclusive;
-- boxes are ``(x0, y0, x1, y1)`` in pixels of the original picture, origin top left;
+- boxes are ``(x0, y0, x1, y1)`` in pixels of the original picture as it stands upright, origin top left;
+- polygons are corners ``(x, y)`` in the same pixels, clockwise from the top left of what is written, as it is read;
 - grids are ``(grid_h, grid_w)`` arrays of merged image tokens in reading order;
 - relevance is signed: positive speaks for the target, negative against it.
 """
@@ -25,6 +26,7 @@ Parse = Literal["strict", "repaired", "unparsed"]
 Stage = Literal["read", "predict", "attribute", "align", "store"]
 AnswerSource = Literal["generated", "given_ids", "given_text"]
 Box = tuple[float, float, float, float]
+Polygon = tuple[tuple[float, float], ...]
 
 MODES: tuple[Mode, ...] = ("text", "image", "image+text")
 SEGMENTS: tuple[Segment, ...] = ("text", "image", "instruction", "template", "answer")
@@ -52,18 +54,40 @@ class Record(BaseModel):
 
 
 class Word(Record):
-    """One word of a meme's text: ``text == meme.text[start:end]``; ``box`` where it stands in the picture, if known."""
+    """One word of a meme's text: ``text == meme.text[start:end]``, and where it stands in the picture, if known.
+
+    ``polygon`` is where slanted or upright text stands; ``box``, its bounding box, is filled in where only the
+    polygon is given. ``flags`` say why the word is not to be relied on: ``low_confidence``, ``mixed_script`` (letters
+    of two scripts in one word, as look-alikes make them), ``long``. Flagged words keep their relevance and are left
+    out of comparisons, which count them.
+    """
 
     text: str
     start: int = Field(ge=0)
     end: int
     box: Box | None = None
     confidence: float | None = Field(default=None, ge=0, le=1)
+    polygon: Polygon | None = None
+    flags: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_box(cls, values: Any) -> Any:
+        polygon = values.get("polygon") if isinstance(values, Mapping) else None
+        if not polygon or values.get("box") is not None:
+            return values
+        try:
+            xs, ys = zip(*polygon, strict=True)
+            return {**values, "box": (min(xs), min(ys), max(xs), max(ys))}
+        except (TypeError, ValueError):
+            return values  # not a list of pairs, which its own check says better
 
     @model_validator(mode="after")
     def _check_span(self) -> Word:
         if self.end <= self.start:
             raise ValueError(f"word {self.text!r} has an empty span [{self.start}, {self.end})")
+        if self.polygon is not None and len(self.polygon) < 3:
+            raise ValueError(f"the polygon of word {self.text!r} has {len(self.polygon)} corners; give 3 or more")
         return self
 
 

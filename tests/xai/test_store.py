@@ -37,7 +37,7 @@ def meme(identifier: str = "m1") -> Meme:
         text="Не 😀 \x00 ok",
         words=(
             Word(text="Не", start=0, end=2, box=(0.1, 1 / 3, 5.5, 7.0), confidence=0.3),
-            Word(text="😀", start=3, end=4),
+            Word(text="😀", start=3, end=4, polygon=((1, 0), (2.5, 1), (1, 2)), flags=("low_confidence",)),
         ),
         labels=("Smears", "Doubt"),
         post="пост",
