@@ -85,21 +85,15 @@ class _Placed:
         return self.box[3] - self.box[1]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Line:
     frame: Frame
     pieces: list[_Placed]
 
     @property
-    def polygon(self) -> Polygon:
-        return self.frame.rectangle(self.extent)
-
-    @property
     def extent(self) -> Box:
-        boxes = [placed.box for placed in self.pieces]
-        return (*map(min, zip(*(box[:2] for box in boxes), strict=True)),) + (
-            *map(max, zip(*(box[2:] for box in boxes), strict=True)),
-        )
+        x0, y0, x1, y1 = zip(*(placed.box for placed in self.pieces), strict=True)
+        return min(x0), min(y0), max(x1), max(y1)
 
     @property
     def is_right_to_left(self) -> bool:
@@ -181,7 +175,7 @@ def _overlap(one: _Placed, other: _Placed) -> float:
 def _page(pieces: Sequence[Piece]) -> list[_Line]:
     """All lines in reading order; those of one direction together, as who turns the page reads them."""
     groups = [_ordered(_lines(group, frame)) for frame, group in _by_angle(pieces)]
-    groups.sort(key=lambda lines: min(y for line in lines for _, y in line.polygon))
+    groups.sort(key=lambda lines: min(y for line in lines for one in line.pieces for _, y in one.piece.polygon))
     return [line for lines in groups for line in lines]
 
 

@@ -52,7 +52,7 @@ DARKEST_WHITE, LIGHTEST_GREY = 150, 240
 TRUSTED = 0.7
 """Mean confidence of a page's letters from which on no other direction of the writing is tried."""
 FLAT = 0.4
-"""Of a line's height: lower words with letters are given the line's, since their box is wrong, as happens in Chinese."""
+"""Of a line's height: words with letters that are lower get the line's; in Chinese, such boxes are wrong."""
 ADDED, ADDED_LETTERS = 0.6, 3
 """Mean confidence and letters from which on a line is taken that only the other view of the picture shows; what is
 seen in the grain of a photo is shorter, and mostly digits, which may be as confident."""

@@ -39,7 +39,9 @@ def test_total_revenue_12_is_three_words_with_boxes(name: str, read: Reader, two
     for word, before in zip(reading.words[:3], ["", "Total ", "Total revenue "], strict=True):
         x0, y0, x1, y1 = chosen.getbbox(word.text)
         left = 60 + chosen.getlength(before)
-        assert word.box == pytest.approx((left + x0, 40 + y0, left + x1, 40 + y1), abs=14)  # RapidOCR leaves room around a line
+        assert word.box == pytest.approx(
+            (left + x0, 40 + y0, left + x1, 40 + y1), abs=14
+        )  # RapidOCR leaves room around a line
         assert word.confidence is not None
         assert word.confidence > 0.5
         assert word.flags == ()
@@ -87,14 +89,10 @@ def test_an_empty_picture_has_no_words(name: str, read: Reader) -> None:
     assert (reading.text, reading.words) == ("", ())
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3000, 4)])
-@TESSERACT_AND_RAPIDOCR
-def test_a_picture_of_odd_size_is_read_or_refused_with_a_reason(name: str, size: tuple[int, int]) -> None:
-    engine = engine_for(name, "en")
-    try:
-        assert engine.read(Image.new("RGB", size, "white"), ["en"]) == []
-    except ValueError as error:
-        assert name in str(error)
+def test_a_picture_that_an_engine_chokes_on_is_refused_with_a_reason() -> None:
+    with pytest.raises(ValueError, match="rapidocr failed on a picture of 3000 x 4"):
+        engine_for("rapidocr", "en").read(Image.new("RGB", (3000, 4), "white"), ["en"])
+    assert engine_for("tesseract", "en").read(Image.new("RGB", (1, 1), "white"), ["en"]) == []
 
 
 def test_look_alikes_are_flagged_where_the_engine_mixes_scripts(read: Reader) -> None:
@@ -118,7 +116,7 @@ def test_all_engines_are_engines_and_say_what_they_have() -> None:
 @pytest.mark.parametrize("name", ["tesseract", "rapidocr", "easyocr"])
 def test_a_language_that_is_not_there_is_refused_with_a_remedy(name: str) -> None:
     picture = Image.new("RGB", (20, 20))
-    with pytest.raises(OcrUnavailableError, match="apt-get install tesseract-ocr|pip install"):
+    with pytest.raises(OcrUnavailableError, match=r"apt-get install tesseract-ocr|pip install"):
         get_engine(name).read(picture, ["xx"])
     engine_for("tesseract", "en")
     with pytest.raises(ValueError, match="which languages"):

@@ -114,7 +114,9 @@ def test_arabic_inside_a_latin_line_keeps_both_orders() -> None:
 
 
 def test_arabic_columns_are_read_from_the_right() -> None:
-    page = [piece(text, x, y) for text, x, y in [("ثالث", 50, 60), ("رابع", 50, 90), ("أول", 500, 60), ("ثان", 500, 90)]]
+    page = [
+        piece(text, x, y) for text, x, y in [("ثالث", 50, 60), ("رابع", 50, 90), ("أول", 500, 60), ("ثان", 500, 90)]
+    ]
     assert read_pieces(page, SIZE).text == "أول\nثان\nثالث\nرابع"
 
 
