@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -43,9 +44,9 @@ _CODES = {
 }
 PAGE_MODE = 11
 """Sparse text: lines anywhere on the picture, as memes have them."""
-SMALL = 1000
-"""Pictures whose longer side has fewer pixels are doubled."""
-LARGEST = 4000
+SMALL, SMALL_FOR_GREYS = 1000, 600
+"""Pictures whose longer side has fewer pixels are doubled; greys less, where doubling makes letters of the grain."""
+LARGEST = 2400
 """Longer sides than this are scaled down for reading."""
 DARKEST_WHITE, LIGHTEST_GREY = 150, 240
 """Of the darkest of the three colours: from the first on a pixel begins to be lettering, from the second on it is."""
@@ -96,7 +97,8 @@ class Tesseract:
         return best
 
     def _upright(self, picture: Image.Image, codes: str) -> list[Piece]:
-        views = [self._view(picture, view, codes) for view in (_lettering, _greys)]
+        with ThreadPoolExecutor(2) as pool:
+            views = list(pool.map(lambda view: self._view(picture, view, codes), (_lettering, _greys)))
         better, other = sorted(views, key=lambda lines: _weight(chain(*lines)), reverse=True)
         kept = list(chain(*better))
         for line in other:
@@ -106,7 +108,7 @@ class Tesseract:
         return kept
 
     def _view(self, picture: Image.Image, view: Callable[[Image.Image], Image.Image], codes: str) -> list[list[Piece]]:
-        scaled, scale = _scaled(picture)
+        scaled, scale = _scaled(picture, SMALL_FOR_GREYS if view is _greys else SMALL)
         data = io.BytesIO()
         view(scaled).save(data, "PPM")
         options = ["stdin", "stdout", "-l", codes, "--psm", str(PAGE_MODE), "--dpi", "150", "tsv"]
@@ -163,9 +165,9 @@ def _greys(picture: Image.Image) -> Image.Image:
     return ImageOps.autocontrast(picture.convert("L"))
 
 
-def _scaled(picture: Image.Image) -> tuple[Image.Image, float]:
+def _scaled(picture: Image.Image, small: int) -> tuple[Image.Image, float]:
     longer = max(picture.size)
-    scale = 2.0 if longer < SMALL else min(1.0, LARGEST / longer)
+    scale = 2.0 if longer < small else min(1.0, LARGEST / longer)
     if scale == 1.0:
         return picture, scale
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
