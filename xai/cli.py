@@ -343,10 +343,10 @@ def doctor(
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Versions and devices; with a model, the rule of every module and the conservation self-check."""
-    from xai.doctor import devices, diagnose, versions
+    """Versions, devices and OCR; with a model, the rule of every module and the conservation self-check."""
+    from xai.doctor import devices, diagnose, ocr_engines, versions
 
-    environment: dict[str, Any] = {"versions": versions(), "devices": devices()}
+    environment: dict[str, Any] = {"versions": versions(), "devices": devices(), "ocr": ocr_engines()}
     if not as_json:
         print_environment(environment)
     diagnosis = None if model is None else diagnose(model, device, dtype)

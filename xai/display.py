@@ -148,12 +148,13 @@ def print_reading(summary: OcrSummary, path: Path) -> None:
 
 
 def print_environment(environment: dict[str, Any]) -> None:
-    """Versions and devices."""
+    """Versions, devices, and what can be read by OCR."""
     import pandas as pd
 
     packages = list(environment["versions"].items())
     print_frame("Versions", pd.DataFrame(packages, columns=["package", "version"]))
     print_frame("Devices", pd.DataFrame(environment["devices"]))
+    print_frame("OCR", pd.DataFrame(environment["ocr"]))
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -25,8 +25,11 @@ class RapidOcr:
 
     @property
     def version(self) -> str:
-        """Of the package, which is also that of its models."""
-        return version("rapidocr")
+        """Of the package, which carries its models."""
+        try:
+            return version("rapidocr")
+        except PackageNotFoundError:
+            return "not installed"
 
     def languages(self) -> tuple[str, ...]:
         """Those that its models were made for, if it and its runtime are installed."""
