@@ -72,7 +72,8 @@ def _in_order(given: Sequence[str], read: Sequence[str]) -> dict[int, int]:
 
 def _left_over(given: Sequence[Word], read: Sequence[Word], pairs: dict[int, int]) -> dict[int, int]:
     """Equal words that no alignment in order can pair, first with first."""
-    used, places = set(pairs.values()), {}
+    used = set(pairs.values())
+    places: dict[str, list[int]] = {}
     for index in reversed(range(len(read))):
         if index not in used:
             places.setdefault(normal_form(read[index].text), []).append(index)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
 import regex  # type: ignore[import-untyped]
 
 from xai.attribution.align import split_words
@@ -129,9 +130,9 @@ def _by_angle(pieces: Sequence[Piece]) -> Iterator[tuple[Frame, list[Piece]]]:
     left = sorted(pieces, key=lambda piece: -math.dist(piece.polygon[0], piece.polygon[1]))
     while left:
         frame = Frame(angle_of(left[0].polygon))
-        group = [piece for piece in left if _turn(angle_of(piece.polygon), frame.angle) < SAME_ANGLE]
-        yield frame, group
-        left = [piece for piece in left if piece not in group]
+        turned = [_turn(angle_of(piece.polygon), frame.angle) >= SAME_ANGLE for piece in left]
+        yield frame, [piece for piece, other in zip(left, turned, strict=True) if not other]
+        left = [piece for piece, other in zip(left, turned, strict=True) if other]
 
 
 def _turn(one: float, other: float) -> float:
@@ -157,14 +158,13 @@ def _anchor(line: _Line) -> _Placed:
 
 def _continues(line: _Line, placed: _Placed) -> bool:
     anchor = _anchor(line)
+    if _overlap(anchor, placed) < SAME_LINE:
+        return False
     taller = max(anchor.height, placed.height)
     gap = placed.box[0] - max(one.box[2] for one in line.pieces)
-    if not -taller <= gap <= COLUMN_GAP * taller:
-        return False
     lettered = all(_LEFT_TO_RIGHT.search(one.piece.text) for one in (anchor, placed))
-    if lettered and min(anchor.height, placed.height) < SMALLEST_OF_A_LINE * taller:
-        return False
-    return _overlap(anchor, placed) >= SAME_LINE
+    alike = not lettered or min(anchor.height, placed.height) >= SMALLEST_OF_A_LINE * taller
+    return alike and -taller <= gap <= COLUMN_GAP * taller
 
 
 def _overlap(one: _Placed, other: _Placed) -> float:
@@ -186,34 +186,28 @@ def _ordered(lines: Sequence[_Line]) -> list[_Line]:
     third line between the two in height spans both columns.
     """
     mirrored = sum(line.is_right_to_left for line in lines) * 2 > len(lines)
-    boxes = [line.extent for line in lines]
-    left = sorted(range(len(lines)), key=lambda index: (boxes[index][1], boxes[index][0] * (-1 if mirrored else 1)))
+    boxes = np.array([line.extent for line in lines]).reshape(-1, 4)
+    precedes = _precedence(boxes, mirrored)
+    left = np.lexsort((-boxes[:, 2] if mirrored else boxes[:, 0], boxes[:, 1])).tolist()
     ordered: list[_Line] = []
     while left:
-        free = (i for i in left if not any(_precedes(boxes[o], boxes[i], boxes, mirrored) for o in left if o != i))
-        chosen = next(free, left[0])
+        chosen = next((index for index in left if not precedes[left, index].any()), left[0])
         ordered.append(lines[chosen])
         left.remove(chosen)
     return ordered
 
 
-def _precedes(one: Box, other: Box, boxes: Sequence[Box], mirrored: bool) -> bool:
-    if _meet(one, other):
-        return _middle(one) < _middle(other)
-    if (one[0] > other[0]) != mirrored:
-        return False
-    low, high = sorted((_middle(one), _middle(other)))
-    between = (box for box in boxes if low < _middle(box) < high)
-    return not any(_meet(one, box) and _meet(other, box) for box in between)
-
-
-def _meet(one: Box, other: Box) -> bool:
-    """Whether two boxes overlap sideways."""
-    return min(one[2], other[2]) > max(one[0], other[0])
-
-
-def _middle(box: Box) -> float:
-    return (box[1] + box[3]) / 2
+def _precedence(boxes: np.ndarray, mirrored: bool) -> np.ndarray:
+    """Whether the line of a row is read before that of a column, bool ``(n_lines, n_lines)``, of boxes ``(n, 4)``."""
+    middle = (boxes[:, 1] + boxes[:, 3]) / 2
+    meet = np.minimum.outer(boxes[:, 2], boxes[:, 2]) > np.maximum.outer(boxes[:, 0], boxes[:, 0])
+    above = middle[:, None] < middle
+    aside = boxes[:, None, 0] > boxes[:, 0] if mirrored else boxes[:, None, 0] < boxes[:, 0]
+    spanned = np.zeros_like(meet)
+    for row in range(len(boxes)):
+        between = (middle - middle[row]) * (middle - middle[:, None]) < 0
+        spanned[row] = (between & meet[row] & meet).any(axis=1)
+    return np.asarray(np.where(meet, above, aside & ~spanned))
 
 
 def _letters(line: _Line) -> list[_Letter]:

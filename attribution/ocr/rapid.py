@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from xai.attribution.ocr.engine import HAN, LATIN, Piece, Polygon, ocr_engine, require_languages
+from xai.attribution.ocr.engine import HAN, LATIN, Piece, Point, Polygon, ocr_engine, require_languages
 from xai.attribution.ocr.geometry import Frame, angle_of, checked
 
 UPRIGHT_UP_TO = 1.5
@@ -92,7 +92,9 @@ def _pieces(box: Polygon, text: str, score: float, words: Sequence[Any], turned:
             length += len(own[-1][0])
         if length > len(chunk):
             return [Piece(text, line, _share(score))]
-        corners = [_mirrored(corner, box) if turned else tuple(map(float, corner)) for _, _, b in own for corner in b]
+        corners = [
+            _mirrored(corner, box) if turned else (float(corner[0]), float(corner[1])) for *_, b in own for corner in b
+        ]
         confidence = sum(value * len(letter) for letter, value, _ in own) / length
         pieces.append(Piece(chunk, frame.rectangle(frame.extent(corners)), _share(confidence)))
     return pieces
@@ -106,9 +108,9 @@ def _as_written(box: Polygon, turned: bool) -> Polygon:
     return box[first % 4 :] + box[: first % 4]
 
 
-def _mirrored(corner: Sequence[float], box: Polygon) -> tuple[float, float]:
+def _mirrored(corner: Point, box: Polygon) -> Point:
     """A corner on the other side of the middle of the line."""
-    return sum(x for x, _ in box) / 2 - float(corner[0]), sum(y for _, y in box) / 2 - float(corner[1])
+    return sum(x for x, _ in box) / 2 - corner[0], sum(y for _, y in box) / 2 - corner[1]
 
 
 def _share(value: float) -> float:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import xai
 from xai.attribution.ocr import OcrUnavailableError
 from xai.attribution.ocr.geometry import covered
+from xai.cli import app
 from xai.datasets import read_memes, write_memes
 from xai.ocr import OcrPlan, language_code, ocr_dataset, plan_ocr, read_meme, with_text
 from xai.planted import SAMPLES
@@ -179,9 +181,10 @@ def test_explain_takes_the_text_that_was_read(tmp_path: Path) -> None:
     lines = (tmp_path / "read.jsonl").read_text("utf-8").splitlines()
     unread = json.dumps({**json.loads(lines[0]), "id": "unread", "ocr": None})
     (tmp_path / "read.jsonl").write_text("\n".join([*lines, unread]) + "\n", "utf-8")
-    options = ("--images", SAMPLES.parent, "--mode", "text", "--targets", "all", "--json")
-    done = run_xai("explain", tmp_path / "read.jsonl", "--out", tmp_path / "run", "--text", "ocr", *options)
-    assert done.returncode == 1, done.stderr
+    arguments = ["explain", tmp_path / "read.jsonl", "--out", tmp_path / "run", "--text", "ocr"]
+    arguments += ["--images", SAMPLES.parent, "--mode", "text", "--targets", "all", "--json"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 1, done.output
     run = xai.open_run(tmp_path / "run")
     (failure,) = run.failures().df().to_dict("records")
     assert failure["meme_id"] == "unread"
