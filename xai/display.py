@@ -154,7 +154,10 @@ def print_environment(environment: dict[str, Any]) -> None:
     packages = list(environment["versions"].items())
     print_frame("Versions", pd.DataFrame(packages, columns=["package", "version"]))
     print_frame("Devices", pd.DataFrame(environment["devices"]))
-    print_frame("OCR", pd.DataFrame(environment["ocr"]))
+    print_frame("OCR", pd.DataFrame(environment["ocr"]).drop(columns="install"))
+    for row in environment["ocr"]:
+        if row["install"]:  # outside the table, so that it can be copied whole
+            out.print(f"{row['engine']} has more with: {row['install']}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -87,7 +87,7 @@ def ocr_engines() -> list[dict[str, str]]:
         elif name == "rapidocr" and not languages:
             install = "pip install 'meme-xai[ocr]'"
         elif name == "easyocr" and not languages:
-            install = "optional: pip install easyocr, and its weights into ~/.EasyOCR/model"
+            install = "pip install easyocr, and its weights in ~/.EasyOCR/model"
         version = engine.version if languages else "not installed"
         rows.append({"engine": name, "version": version, "languages": ", ".join(languages), "install": install})
     return rows
