@@ -18,6 +18,7 @@ FLOORS = [
     ("tesseract", "zh-Hans", 0.80, 0.80),
     ("rapidocr", "en", 0.95, 0.95),
     ("rapidocr", "zh-Hans", 0.95, 0.95),
+    ("easyocr", "en", 0.95, 0.95),
 ]
 
 
