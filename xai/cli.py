@@ -25,6 +25,7 @@ from xai.display import (
     print_explanation,
     print_frame,
     print_json,
+    print_reading,
     progress,
     records,
 )
@@ -61,6 +62,9 @@ DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; 
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16, …; float32 on CPU by default.")]
 
 
+ImagesOption = Annotated[Path | None, typer.Option(help="Folder of the pictures, if not the dataset's.")]
+
+
 def main() -> None:
     """Entry point of the `xai` command."""
     try:
@@ -87,7 +91,11 @@ def explain(
     answers: Annotated[
         Path | None, typer.Option(help="JSONL of answers generated elsewhere: id, mode, generated_ids or text.")
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of the pictures, if not the dataset's.")] = None,
+    text: Annotated[
+        Literal["dataset", "ocr", "both"],
+        typer.Option(help="What the prompt gets; ocr and both are of memes that `xai ocr` wrote."),
+    ] = "dataset",
+    images: ImagesOption = None,
     language: Annotated[str, typer.Option(help="Language of the instruction.")] = "en",
     variant: Annotated[str | None, typer.Option(help="Prompt variant; the model's own by default.")] = None,
     with_none: Annotated[bool, typer.Option("--with-none/--without-none", help="Offer the none label.")] = True,
@@ -122,6 +130,7 @@ def explain(
             target_kind=target_kind,
             against=against,
             answers=answers,
+            text=text,
             style=style,
             images=images,
             batch_size=batch_size,
@@ -230,6 +239,46 @@ def analyze(
         print_frame("The same by what the planted world says of the rationale", groups)
 
 
+@app.command()
+def ocr(
+    dataset: Annotated[str, typer.Argument(help="JSONL, CSV, Parquet, a folder of pictures, or 'samples'.")],
+    out_file: Annotated[Path, typer.Option("--out", help="JSONL of the memes with what was read.")],
+    engine: Annotated[
+        str, typer.Option(help="auto, tesseract, rapidocr, easyocr, or dataset for the words that it brings.")
+    ] = "auto",
+    language: Annotated[
+        list[str] | None, typer.Option(help="As en, uk, ar, zh-Hans; may be repeated. The dataset's own by default.")
+    ] = None,
+    images: ImagesOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N memes.")] = None,
+    min_confidence: Annotated[float, typer.Option(min=0, max=1, help="Words below it are flagged.")] = 0.5,
+    as_json: JsonOption = False,
+) -> None:
+    """Read the words in the pictures: text, boxes, confidence; explain what is written with --text ocr or both."""
+    from xai.datasets import read_memes
+    from xai.ocr import ocr_dataset
+
+    source = _dataset(dataset)
+    total = sum(1 for _ in read_memes(source, images=images))
+    with progress("reading", min(total, limit or total)) as advance:
+        summary = ocr_dataset(
+            source,
+            out_file,
+            engine=engine,
+            languages=language or [],
+            images=images,
+            limit=limit,
+            min_confidence=min_confidence,
+            on_progress=advance,
+        )
+    if as_json:
+        print_json(summary.report() | {"out": str(out_file)})
+    else:
+        print_reading(summary, out_file)
+    if summary.failures:
+        raise typer.Exit(DONE_WITH_FAILURES)
+
+
 class _WriteByDefault(TyperGroup):
     """`xai planted OUT` means `xai planted write OUT`."""
 
@@ -295,10 +344,10 @@ def doctor(
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Versions and devices; with a model, the rule of every module and the conservation self-check."""
-    from xai.doctor import devices, diagnose, versions
+    """Versions, devices and OCR; with a model, the rule of every module and the conservation self-check."""
+    from xai.doctor import devices, diagnose, ocr_engines, versions
 
-    environment: dict[str, Any] = {"versions": versions(), "devices": devices()}
+    environment: dict[str, Any] = {"versions": versions(), "devices": devices(), "ocr": ocr_engines()}
     if not as_json:
         print_environment(environment)
     diagnosis = None if model is None else diagnose(model, device, dtype)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from xai.doctor import Diagnosis
+    from xai.ocr import OcrSummary
     from xai.schema import Explanation
 
 out, err = Console(), Console(stderr=True)
@@ -122,13 +124,40 @@ def _colour(strength: float) -> str:
     return f"rgb(255,{fade},{fade})" if strength > 0 else f"rgb({fade},{fade},255)"
 
 
+def print_reading(summary: OcrSummary, path: Path) -> None:
+    """What the OCR of a dataset came to: the engine and why, the counts, and every failure."""
+    import pandas as pd
+
+    engine = " ".join(str(summary.engine[name]) for name in ("engine", "version") if name in summary.engine)
+    by_flag = ", ".join(f"{name} {n}" for name, n in sorted(summary.flags.items()))
+    lines = [
+        f"engine     {engine}: {summary.reason}",
+        f"read       {summary.memes} memes, {summary.words} words: {path}",
+        f"flagged    {summary.flagged} words, which comparisons leave out{f' ({by_flag})' if by_flag else ''}",
+    ]
+    if summary.filled < summary.memes:
+        lines.append(
+            f"aligned    {summary.matched} words of the dataset's texts found in the pictures, "
+            f"{summary.only_in_text} not; {summary.only_in_ocr} read that are in no text"
+        )
+    for line in lines:
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if summary.failures:
+        rows = [{"meme_id": failure.meme_id, "reason": failure.reason} for failure in summary.failures]
+        print_frame(f"Failures ({len(rows)})", pd.DataFrame(rows))
+
+
 def print_environment(environment: dict[str, Any]) -> None:
-    """Versions and devices."""
+    """Versions, devices, and what can be read by OCR."""
     import pandas as pd
 
     packages = list(environment["versions"].items())
     print_frame("Versions", pd.DataFrame(packages, columns=["package", "version"]))
     print_frame("Devices", pd.DataFrame(environment["devices"]))
+    print_frame("OCR", pd.DataFrame(environment["ocr"]).drop(columns="install"))
+    for row in environment["ocr"]:
+        if row["install"]:  # outside the table, so that it can be copied whole
+            out.print(f"{row['engine']} has more with: {row['install']}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

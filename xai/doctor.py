@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from xai.attribution.families import UnsupportedModelError
+from xai.attribution.ocr import apt_line, engine_names, get_engine
 from xai.attribution.verify import Verification, verify
 from xai.models import load_processor, load_weights
 from xai.processors import reader_of
@@ -67,6 +68,29 @@ def devices() -> list[dict[str, str]]:
     if torch.backends.mps.is_available():
         found.append({"device": "mps", "what": "Apple GPU"})
     return found
+
+
+OCR_LANGUAGES = ("en", "uk", "ar", "zh-Hans")
+"""The languages that the doctor looks for."""
+
+
+def ocr_engines() -> list[dict[str, str]]:
+    """The OCR engines: ``engine``, ``version``, the ``languages`` read here, and what to ``install`` for more."""
+    rows = []
+    for name in engine_names():
+        engine = get_engine(name)
+        languages = engine.languages()
+        lacking = [one for one in OCR_LANGUAGES if one not in languages]
+        install = ""
+        if name == "tesseract" and lacking:
+            install = apt_line(lacking)
+        elif name == "rapidocr" and not languages:
+            install = "pip install 'meme-xai[ocr]'"
+        elif name == "easyocr" and not languages:
+            install = "pip install easyocr, and its weights in ~/.EasyOCR/model"
+        version = engine.version if languages else "not installed"
+        rows.append({"engine": name, "version": version, "languages": ", ".join(languages), "install": install})
+    return rows
 
 
 def diagnose(name: str, device: str | None = None, dtype: str | None = None) -> Diagnosis:

@@ -14,6 +14,7 @@ from xai.datasets import read_memes
 from xai.given import Answer, GivenAnswers, read_answers
 from xai.jobs import Job
 from xai.models import VisionLanguageModel
+from xai.ocr import TextSource, with_text
 from xai.prompts import EncodedPrompt, PromptStyle
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction, Stage
 from xai.store import RunWriter
@@ -135,6 +136,7 @@ def explain_dataset(
     target_kind: TargetKind = "logit",
     against: str | None = None,
     answers: str | Path | None = None,
+    text: TextSource = "dataset",
     style: PromptStyle | None = None,
     images: Path | None = None,
     batch_size: int = 8,
@@ -154,6 +156,8 @@ def explain_dataset(
         target_kind, against: as for :func:`explain`; leads are stored for each label only.
         answers: a JSONL file of answers that were generated elsewhere, which the model is then not asked for: ``id``,
             ``mode`` where they differ by mode, and ``generated_ids`` or ``text`` or both (see :mod:`xai.given`).
+        text: what the prompt gets: the dataset's text, that of the OCR, or the dataset's with the places of its words
+            that the OCR found; the latter two of memes that ``xai ocr`` wrote (see :mod:`xai.ocr`).
         batch_size: memes answered at once.
         options: of the method, by name; ``xai methods`` lists them.
         on_progress: called with the number of memes finished since the last call.
@@ -167,12 +171,13 @@ def explain_dataset(
     for job in jobs:
         job.check()
     given = None if answers is None else read_answers(answers)
-    config = _run_config(jobs, dataset, given, batch_size, limit)
+    config = _run_config(jobs, dataset, given, batch_size, limit, text)
     counts = {"explained": 0, "failed": 0, "resumed": 0}
     with RunWriter(out, config) as writer:
         done = writer.done()
         known: set[str] = set()
-        for batch in _batches(islice(read_memes(dataset, images=images), limit), batch_size):
+        records = (_with_text(record, text) for record in read_memes(dataset, images=images))
+        for batch in _batches(islice(records, limit), batch_size):
             for record in batch:
                 if isinstance(record, Failure):
                     _store(writer, done, counts, record, (), (record,), None)
@@ -188,6 +193,15 @@ def explain_dataset(
         for failure in _unused(given, known if limit is None else None):
             _store(writer, done, counts, failure, (), (failure,), None)
     return RunSummary(**counts)
+
+
+def _with_text(record: Meme | Failure, text: TextSource) -> Meme | Failure:
+    if isinstance(record, Failure):
+        return record
+    try:
+        return with_text(record, text)
+    except ValueError as error:
+        return Failure(meme_id=record.id, stage="read", reason=str(error))
 
 
 Row = tuple[Meme, Prediction | None, list[Explanation], list[Failure]]
@@ -288,7 +302,12 @@ def _task(task: str | Task) -> Task:
 
 
 def _run_config(
-    jobs: Sequence[Job], dataset: str | Path, given: GivenAnswers | None, batch_size: int, limit: int | None
+    jobs: Sequence[Job],
+    dataset: str | Path,
+    given: GivenAnswers | None,
+    batch_size: int,
+    limit: int | None,
+    text: TextSource,
 ) -> dict[str, Any]:
     """What decides the rows of a run; a run folder is only resumed under the same."""
     return jobs[0].config() | {
@@ -297,5 +316,6 @@ def _run_config(
         "answers": None if given is None else {"file": given.name, "sha256": given.digest},
         "batch_size": batch_size,
         "limit": limit,
+        "text": text,
         "seed": 0,
     }

@@ -174,9 +174,9 @@ def test_registries_print_as_tables_and_as_json() -> None:
 
 def test_doctor_prints_versions_and_devices_and_the_check_of_a_model() -> None:
     environment = json.loads(run_xai("doctor", "--json", check=0).stdout)
-    assert environment.keys() == {"versions", "devices"}
+    assert environment.keys() == {"versions", "devices", "ocr"}
     printed = run_xai("doctor", "planted", "--device", "cpu", check=0).stdout
-    for expected in ("transformers", "Qwen3VLTextMLP", "gated MLP", "conservation", "holds"):
+    for expected in ("transformers", "tesseract", "Qwen3VLTextMLP", "gated MLP", "conservation", "holds"):
         assert expected in printed
     assert "FAILS" not in printed
 

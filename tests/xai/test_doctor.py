@@ -12,7 +12,8 @@ import torch
 import transformers
 
 from xai.attribution import families
-from xai.doctor import check_table, devices, diagnose, module_table, versions
+from xai.attribution.ocr import get_engine
+from xai.doctor import check_table, devices, diagnose, module_table, ocr_engines, versions
 from xai.schema import MODES, Mode
 
 from .checkpoints import save_checkpoint
@@ -38,6 +39,19 @@ def saved(name: str, folder: Path) -> str:
 def test_the_environment_is_that_of_this_process() -> None:
     assert versions()["torch"] == torch.__version__.split("+")[0]
     assert devices()[0]["device"] == "cpu"
+
+
+def test_every_ocr_engine_is_listed_with_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    rows = {row["engine"]: row for row in ocr_engines()}
+    assert set(rows) == {"tesseract", "rapidocr", "easyocr"}
+    assert rows["tesseract"]["version"] == "not installed"
+    assert rows["tesseract"]["install"] == (
+        "apt-get install tesseract-ocr tesseract-ocr-ukr tesseract-ocr-ara tesseract-ocr-chi-sim"
+    )
+    monkeypatch.undo()
+    for row in ocr_engines():
+        assert row["languages"] == ", ".join(get_engine(row["engine"]).languages())
 
 
 def test_the_shipped_model_conserves_to_the_last_digits_and_every_module_has_a_rule() -> None:
