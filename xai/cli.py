@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 done with failed records (they are listed in the run), 2 n
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -275,8 +276,18 @@ def ocr(
         print_json(summary.report() | {"out": str(out_file)})
     else:
         print_reading(summary, out_file)
+        command = _explain_read(out_file, images or source)
+        out.print(f"next       {command}", markup=False, highlight=False, soft_wrap=True)
     if summary.failures:
         raise typer.Exit(DONE_WITH_FAILURES)
+
+
+def _explain_read(file: Path, source: Path) -> str:
+    """The command that explains what was read; pictures that do not lie beside the file are named."""
+    folder = (source if source.is_dir() else source.parent).resolve()
+    inside = folder.is_relative_to(file.parent.resolve())
+    where = "" if inside else f" --images {shlex.quote(str(folder))}"
+    return f"xai explain {shlex.quote(str(file))} --text both{where} --out RUN"
 
 
 class _WriteByDefault(TyperGroup):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +195,16 @@ def test_explain_takes_the_text_that_was_read(tmp_path: Path) -> None:
     assert explanation.meme.text == found["text"]
     assert list(explanation.words["word"]) == [word["text"] for word in found["words"]]
     assert all(box is not None for box in explanation.words["box"])
+
+
+def test_the_command_that_it_names_next_explains_what_was_read(tmp_path: Path) -> None:
+    read = ["ocr", "samples", "--out", str(tmp_path / "read.jsonl"), "--engine", "dataset", "--limit", "1"]
+    (line,) = [line for line in CliRunner().invoke(app, read).output.splitlines() if line.startswith("next")]
+    program, *arguments = shlex.split(line.removeprefix("next").replace("RUN", str(tmp_path / "run")))
+    assert program == "xai"
+    done = CliRunner().invoke(app, [*arguments, "--targets", "all", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["explained"] == 1
 
 
 def test_a_dataset_that_shows_no_language_is_asked_for_it(tmp_path: Path) -> None:
