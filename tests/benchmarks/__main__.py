@@ -9,7 +9,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.harness import PACKAGE, ROOT, Record, Settings, child_command, report_peak
+from tests.benchmarks.tables import print_markdown, print_record, print_summary
 
 ROWS = ("speed", "labels", "length", "methods", "occlusion")
 PACKAGES = ("meme-xai", "torch", "transformers", "captum", "lxt", "zennit", "numpy", "inseq")
@@ -31,6 +31,9 @@ def main() -> int:
     if arguments.memory or arguments.measure:
         return _child(arguments, settings)
     results = _earlier(arguments.out)
+    if arguments.markdown:
+        print_markdown(results)
+        return 0
     failed = []
     try:
         for row in arguments.row or ROWS:
@@ -39,10 +42,12 @@ def main() -> int:
     except KeyboardInterrupt:
         print(f"interrupted; what was measured is in {arguments.out}")
         return INTERRUPTED
-    missed = _summary(results, arguments.row or ROWS, arguments.out)
+    judged = [(row, Record(**one)) for row in arguments.row or ROWS for one in results[row]["records"]]
+    n_missed = print_summary(judged)
+    print(f"figures, notes and versions in {arguments.out}")
     for row in failed:
         print(f"row {row} failed; what it measured before is kept")
-    return 1 if failed or (missed and arguments.strict) else 0
+    return 1 if failed or (n_missed and arguments.strict) else 0
 
 
 def measure_row(row: str, settings: Settings, results: dict[str, Any], out: Path) -> bool:
@@ -56,7 +61,7 @@ def measure_row(row: str, settings: Settings, results: dict[str, Any], out: Path
         try:
             for line in child.stdout:
                 record = Record(**json.loads(line))
-                print(_printed(record), flush=True)
+                print_record(record)
                 entry["records"].append(asdict(record))
                 _write(out, results)
         except KeyboardInterrupt:
@@ -104,34 +109,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {PACKAGE}", description=__doc__)
     parser.add_argument("--row", action="append", choices=ROWS, help="a row to measure; all of them by default")
     parser.add_argument("--small", action="store_true", help="tiny models, to see that the rows run")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch (2)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
     parser.add_argument("--out", type=Path, default=OUT, help=f"where the JSON goes ({OUT}); other rows there stay")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
+    parser.add_argument("--markdown", action="store_true", help="measure nothing; print what is in --out as tables")
     parser.add_argument("--measure", choices=ROWS, help=argparse.SUPPRESS)
     parser.add_argument("--memory", nargs=2, metavar=("ROW", "ARM"), help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def _printed(record: Record) -> str:
-    value = record.value if isinstance(record.value, str) else _number(record.value)
-    spread = "" if record.spread is None else f"{_number(record.spread[0])} to {_number(record.spread[1])}"
-    verdict = {None: "", True: "held", False: "MISSED"}[record.held]
-    judged = f"{record.wanted or '':<8} {verdict}"
-    return f"  {record.metric:<66} {value:>10} {record.unit:<5} {spread:<20} {judged}".rstrip()
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _summary(results: dict[str, Any], rows: Sequence[str], out: Path) -> int:
-    """Print how many bars were held and which were not; the number of the latter."""
-    judged = [(row, one) for row in rows for one in results[row]["records"] if one["held"] is not None]
-    missed = [(row, one) for row, one in judged if not one["held"]]
-    print(f"{len(judged) - len(missed)} of {len(judged)} bars held; figures, notes and versions in {out}")
-    for row, one in missed:
-        print(f"MISSED {row}: {one['metric']} is {_number(one['value'])}, wanted {one['wanted']}")
-    return len(missed)
 
 
 def _earlier(out: Path) -> dict[str, Any]:

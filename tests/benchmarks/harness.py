@@ -31,11 +31,12 @@ class Settings:
 
     Attributes:
         small: tiny models and few rounds, to see that a row runs; its figures mean nothing.
-        threads: of torch, in every process.
+        threads: of torch, in every process. With one, a busy neighbour slows a run by its share of the machine; with
+            more, all of them wait for the one that was held up.
     """
 
     small: bool = False
-    threads: int = 2
+    threads: int = 1
 
     def rounds(self, full: int) -> int:
         """``full`` rounds, or as few as a smoke run needs."""
@@ -51,7 +52,7 @@ class Record:
         value: the figure, a median where there are several runs; a text where there is no figure.
         unit: of ``value`` and ``spread``; empty for ratios and exponents.
         spread: first and third quartile of the runs.
-        n: number of runs, or of pairs of runs.
+        runs: every run, or pair of runs, in the order of measuring.
         wanted: the bar, as it reads.
         held: whether ``value`` keeps to it; ``None`` without a bar.
         note: what was called, or why there is no figure.
@@ -61,7 +62,7 @@ class Record:
     value: float | str
     unit: str = ""
     spread: tuple[float, float] | None = None
-    n: int = 1
+    runs: tuple[float, ...] = ()
     wanted: str | None = None
     held: bool | None = None
     note: str = ""
@@ -84,7 +85,7 @@ def figure(
         wanted, held = f"≤ {at_most:g}", value <= at_most
     if at_least is not None:
         wanted, held = f"≥ {at_least:g}", value >= at_least
-    return Record(metric, value, unit, (low, high) if len(runs) > 1 else None, len(runs), wanted, held, note)
+    return Record(metric, value, unit, (low, high) if len(runs) > 1 else None, tuple(runs), wanted, held, note)
 
 
 def paired(arms: Mapping[Arm, Run], rounds: int, *, budget: float = float("inf")) -> dict[Arm, list[float]]:

@@ -18,12 +18,9 @@ LENGTHS, SMALL_LENGTHS = (250, 500, 1000, 2000, 4000), (60, 120)
 def measure(settings: Settings) -> Iterator[Record]:
     """Seconds and peak memory at every length, and the exponents; ``plain`` is the model's own forward and backward."""
     lengths = SMALL_LENGTHS if settings.small else LENGTHS
-    peaks = {
-        arm: [peak_memory("length", f"{arm} {length}", settings) for length in lengths]
-        for arm in ("attnlrp", "checkpointed")
-    }
-    for arm, found in peaks.items():
-        yield from _memory(arm, lengths, found)
+    for arm in ARMS:
+        peaks = [peak_memory("length", f"{arm} {length}", settings) for length in lengths]
+        yield from _memory(arm, lengths, peaks)
     model = build_model(size_of(settings))
     cases = {length: build_case(size_of(settings), length) for length in lengths}
     arms = {(arm, length): partial(run, arm, model, case) for length, case in cases.items() for arm in ARMS}

@@ -87,9 +87,8 @@ def captum_smooth_gradients(score: CaptumScore) -> Tensor:
     embeddings = score.embeddings
     tunnel = NoiseTunnel(InputXGradient(score))
     noise = 0.1 * float(embeddings.detach().std())
-    return tunnel.attribute(embeddings, nt_type="smoothgrad", nt_samples=16, nt_samples_batch_size=8, stdevs=noise)[
-        0
-    ].sum(dim=-1)
+    found = tunnel.attribute(embeddings, nt_type="smoothgrad", nt_samples=16, nt_samples_batch_size=8, stdevs=noise)
+    return found[0].sum(dim=-1)
 
 
 def captum_integrated_gradients(score: CaptumScore) -> Tensor:

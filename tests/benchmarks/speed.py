@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.benchmarks.harness import MIB, Peak, Record, Run, Settings, figure, paired, peak_memory, ratios
 from tests.benchmarks.models import Case, build_case, build_model, size_of
@@ -24,6 +25,7 @@ def measure(settings: Settings) -> Iterator[Record]:
     yield from _memory({arm: _peaks(arm, settings) for arm in ARMS})
     model, case = _build(settings)
     runs = {arm: run_of(arm, model, case) for arm in ARMS}
+    yield from _arithmetic(runs)
     close = paired({arm: runs[arm] for arm in ("plain", "attnlrp")}, settings.rounds(15))
     yield figure("plain forward + backward", close["plain"], "s")
     yield figure("attnlrp", close["attnlrp"], "s")
@@ -54,32 +56,49 @@ def forward_and_backward(model: Any, case: Case) -> Tensor:
     Frozen parameters, and logits at the target only.
     """
     inputs, token = _read_by_target(case)
-    with _embeddings_as_leaf(model) as leaf:
+    with _embeddings(model, lambda output: output.detach().requires_grad_()) as taken:
         logits = model(**inputs, use_cache=False, logits_to_keep=1).logits
-    (gradient,) = torch.autograd.grad(logits[0, -1, token], leaf[0])
+    (gradient,) = torch.autograd.grad(logits[0, -1, token], taken[0])
     return gradient
 
 
 def published_recipe(model: Any, case: Case) -> Tensor:
     """Relevance ``(1, seq)`` by the recipe that was published for AttnLRP on such models.
 
-    The model stays as it was loaded, so that all its parameters require gradients, and the embeddings are made to
-    require them too; the patched model runs over the whole sequence with logits at every position; ``backward()``
-    from one logit fills the gradients of the embeddings *and* of every weight; relevance is the embeddings times
-    their gradient. The rules are those of this package, since lxt has none for this family: what is compared is
-    the recipe and not the rules. Gradients of weights are dropped before and after, as with ``zero_grad``.
+    The model stays as it was loaded, so that all its parameters require gradients; the patched model runs over the
+    whole sequence with logits at every position; ``backward()`` from one logit fills the gradient of the
+    embeddings, which is kept, *and* those of every weight; relevance is the embeddings times their gradient. The
+    rules are those of this package, since lxt has none for this family: what is compared is the recipe and not the
+    rules. Gradients of weights are dropped before and after, as with ``zero_grad``.
     """
     inputs, token = _read_by_target(case)
     model.requires_grad_(True)
     model.zero_grad(set_to_none=True)
     try:
-        with attnlrp(model), _embeddings_as_leaf(model) as leaf:
+        with attnlrp(model), _embeddings(model, _keeping_gradient) as taken:
             logits = model(**inputs, use_cache=False).logits
             logits[0, -1, token].backward()
-        return (leaf[0] * leaf[0].grad).sum(-1)
+        gradient = taken[0].grad
+        assert gradient is not None
+        return (taken[0] * gradient).sum(-1)
     finally:
         model.zero_grad(set_to_none=True)
         model.requires_grad_(False)
+
+
+def _arithmetic(runs: dict[str, Run]) -> Iterator[Record]:
+    """Floating-point operations of matrix products, attention and convolutions: what no busy machine changes."""
+    operations = {arm: _operations(run) / 1e9 for arm, run in runs.items()}
+    for arm in ARMS:
+        yield figure(f"{arm}, arithmetic", [operations[arm]], "GFLOP")
+    yield figure("attnlrp / plain, arithmetic", [operations["attnlrp"] / operations["plain"]])
+    yield figure("published recipe / attnlrp, arithmetic", [operations["recipe"] / operations["attnlrp"]])
+
+
+def _operations(run: Run) -> int:
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
 
 
 def _difference(model: Any, case: Case) -> Record:
@@ -103,17 +122,23 @@ def _read_by_target(case: Case) -> tuple[dict[str, Tensor], int]:
     return {name: tensor[:, :-1] if name in names else tensor for name, tensor in case.inputs.items()}, token
 
 
+def _keeping_gradient(embeddings: Tensor) -> Tensor:
+    embeddings.retain_grad()
+    return embeddings
+
+
 @contextmanager
-def _embeddings_as_leaf(model: Any) -> Iterator[list[Tensor]]:
-    leaf: list[Tensor] = []
+def _embeddings(model: Any, prepare: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+    """Within the block the model reads its embeddings as ``prepare`` returns them; yields them, once they are there."""
+    taken: list[Tensor] = []
 
     def take(_module: Any, _args: Any, output: Tensor) -> Tensor:
-        leaf.append(output.detach().requires_grad_())
-        return leaf[0]
+        taken.append(prepare(output))
+        return taken[0]
 
     hook = model.get_input_embeddings().register_forward_hook(take)
     try:
-        yield leaf
+        yield taken
     finally:
         hook.remove()
 
