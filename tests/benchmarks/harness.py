@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -141,11 +142,15 @@ class Peak:
 def peak_memory(row: str, arm: str, settings: Settings) -> Peak:
     """The peak of one cold run of an arm in a fresh process.
 
+    glibc is told to give large blocks back as soon as they are free. Left to itself it keeps what it deems worth
+    keeping, and the peaks of one and the same run differ by up to a half.
+
     Raises:
         RuntimeError: the process failed; the message ends with what it wrote.
     """
     command = [*child_command(settings), "--memory", row, arm]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MIB)}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
     if result.returncode:
         raise RuntimeError(f"no memory figure for {row} {arm}: {result.stderr[-2000:]}")
     return Peak(**json.loads(result.stdout.splitlines()[-1]))
