@@ -13,12 +13,13 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 export TRANSFORMERS_VERBOSITY = error
 
-.PHONY: help demo test check docs notebooks train clean
+.PHONY: help demo test bench check docs notebooks train clean
 
 help:
 	@echo "make demo       explain the shipped memes with the shipped model; score, analyse, draw"
 	@echo "make test       the whole test suite"
 	@echo "make test-oldest  the tests that touch transformers, on the oldest version of it that is allowed"
+	@echo "make bench      time and memory against their bars (half an hour; ROWS=\"speed occlusion\" for some of it)"
 	@echo "make check      ruff and mypy --strict on the installed package"
 	@echo "make docs       build the documentation strictly into site/"
 	@echo "make notebooks  run the notebooks and keep their outputs"
@@ -78,6 +79,9 @@ test-oldest: $(OLDEST)/.installed
 $(OLDEST)/.installed: $(INSTALLED) pyproject.toml
 	@$(BIN)/python tests/oldest.py $(OLDEST)
 	@touch $@
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m tests.benchmarks $(foreach row,$(ROWS),--row $(row)) $(BENCH_OPTIONS)
 
 # Type checker and documentation read the installed package, since its folders are mapped.
 .PHONY: typed

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,10 @@ import numpy as np
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from tests.attribution.real_vocabulary import real_tokenizer
+from tests.benchmarks.harness import Record, Settings, figure, ratios
 from xai.attribution.align import text_relevance, words_of
 
 N_CAPTIONS, N_WORDS, BLOCK = 10_000, 30, 500
-WANTED = 1.2
 WORDS = {
     "en": "they lied again about the war nobody isn't allowed well-known 100% truth, of course why? people never asked",
     "uk": "вони знову брехали про війну, ніхто не здається об'єднання перебільшення ярликів завжди правда народу 2024",
@@ -27,28 +25,26 @@ WORDS = {
 }
 
 
-def measure(n_captions: int = N_CAPTIONS, seed: int = 0) -> dict[str, Any]:
-    """Ratios of time, as medians over blocks of captions that both sides take in turn.
+def measure(settings: Settings) -> Iterator[Record]:
+    """Ratios of time over blocks of captions that both sides take in turn.
 
-    ``ratio`` is splitting a caption into words and gathering its relevance on them (``text_relevance``) over the
-    tokenizer's own call with offsets, caption by caption, as a run does it. ``ratio_batch`` is the same over one call
-    for the block, ``ratio_words`` the first with ``Word`` objects made on the way. Seconds are those of all captions.
+    Aligning is splitting a caption into words and gathering its relevance on them (``text_relevance``); beside it
+    the tokenizer's own call with offsets, caption by caption, as a run does it, or one call for the block.
     """
-    tokenizer, rng = real_tokenizer(), random.Random(seed)
-    captions = [caption(rng) for _ in range(n_captions)]
-    blocks = [captions[start : start + BLOCK] for start in range(0, n_captions, BLOCK)]
+    tokenizer, rng = real_tokenizer(), random.Random(0)
+    captions = [caption(rng) for _ in range(2 * BLOCK if settings.small else N_CAPTIONS)]
+    blocks = [captions[start : start + BLOCK] for start in range(0, len(captions), BLOCK)]
     times = np.array([_times(tokenizer, block) for block in [blocks[0], *blocks]][1:])  # the first warms up
-    single, batch, table, objects = times.T
-    return {
-        "ratio": statistics.median(table / single),
-        "ratio_batch": statistics.median(table / batch),
-        "ratio_words": statistics.median((objects + table) / single),
-        "wanted": WANTED,
-        "seconds_tokenising": float(single.sum()),
-        "seconds_aligning": float(table.sum()),
-        "captions": n_captions,
-        "words": N_WORDS,
-    }
+    single, batch, table, objects = times.T.tolist()
+    note = f"{len(captions)} captions of {N_WORDS} words in blocks of {BLOCK}, vocabulary of the Qwen models"
+    yield figure("aligning / tokenising one by one, time", ratios(table, single), at_most=1.2, note=note)
+    yield figure("aligning / tokenising in blocks, time", ratios(table, batch))
+    yield figure(
+        "aligning with Word objects made / tokenising one by one, time",
+        ratios([one + other for one, other in zip(objects, table, strict=True)], single),
+    )
+    yield figure("tokenising one by one, a block", single, "s")
+    yield figure("aligning, a block", table, "s")
 
 
 def caption(rng: random.Random) -> str:
@@ -74,7 +70,3 @@ def _times(tokenizer: Any, captions: Sequence[str]) -> tuple[float, float, float
 
 def _offsets(tokenizer: Any, text: str | list[str]) -> Any:
     return tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)["offset_mapping"]
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=2))
