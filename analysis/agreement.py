@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class _Text:
     source: str = "text"
     n_unplaced: int = 0
 
-    @property
+    @cached_property
     def forms(self) -> list[str]:
         return [normal_form(word) for word in self.words]
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
-import regex  # type: ignore[import-untyped]
+import regex
 
 from xai.attribution.cells import box_weights, cells_touched, polygon_weights, word_cell_shares, word_image_relevance
 from xai.schema import Box, Word, WordTable

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xai.attribution.families import Vision, family_of
-from xai.attribution.inputs import IMAGE_INPUTS, SEQUENCE_INPUTS, Batch, borrow, prepare
+from xai.attribution.inputs import IMAGE_INPUTS, Batch, borrow, cut_inputs, prepare
 from xai.attribution.relevance import (
     SCOPES,
     Floats,
@@ -69,7 +69,7 @@ def relevance_of_batch(
     with borrow(model, rows[0], targets[:1], gradients=True) as (family, _), SCOPES[method](model):
         kept = torch.tensor(sorted({index for batch in batches for index in batch.kept.tolist()}))
         with leaves_of(model, family) as leaves:
-            called = _whole(model, inputs, int(kept[-1]) + 1)
+            called = cut_inputs(model, inputs, int(kept[-1]) + 1)
             logits = model(**called, use_cache=False, logits_to_keep=kept.to(called["input_ids"].device)).logits
         predicted = [int(index) + 1 for index in kept.tolist()]
         found = [resolve(target, row, predicted) for target, row in zip(targets, logits, strict=True)]
@@ -134,22 +134,6 @@ def _prepared(model: nn.Module, index: int, row: Inputs, target: Target) -> Batc
     except ValueError as error:
         raise ValueError(f"row {index} of the batch: {error}") from error
     return replace(batch, inputs={})  # the rows are run together
-
-
-def _whole(model: nn.Module, inputs: Inputs, length: int) -> dict[str, Tensor]:
-    """The batch on the model's device, cut after ``length`` tokens."""
-    config: Any = model.config
-    vision = family_of(model).vision
-    given = dict(inputs)
-    given.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
-    if vision is not None and "pixel_values" in inputs:
-        given.setdefault(vision.token_types, (inputs["input_ids"] == config.image_token_id).long())
-    device = model.get_input_embeddings().weight.device  # type: ignore[operator]
-    return {
-        # Cloned: tensors made in a caller's inference mode cannot enter a graph.
-        name: (tensor[:, :length] if name in SEQUENCE_INPUTS else tensor).to(device).clone()
-        for name, tensor in given.items()
-    }
 
 
 def _maps(

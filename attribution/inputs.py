@@ -121,17 +121,8 @@ def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Ta
     grids = checked_grids(inputs, int(is_image.sum()), vision, config)
     if bool(is_image[positions[-1] :].any()):
         raise ValueError("the last target position lies before the end of the picture; explain tokens after it")
-    given = dict(inputs)
-    given.setdefault("attention_mask", torch.ones_like(ids))
-    if grids and vision is not None:
-        # The processor may have been asked not to return it; the model needs it to place the picture.
-        given.setdefault(vision.token_types, (ids == config.image_token_id).long())
-    device = model.get_input_embeddings().weight.device  # type: ignore[operator]
-    cut = {
-        # Cloned: tensors made in a caller's inference mode cannot enter a graph.
-        name: (tensor[:, : positions[-1]] if name in SEQUENCE_INPUTS else tensor).to(device).clone()
-        for name, tensor in given.items()
-    }
+    cut = cut_inputs(model, inputs, positions[-1])
+    device = cut["input_ids"].device
     return Batch(
         inputs=cut,
         kept=torch.tensor([position - 1 for position in positions], device=device),
@@ -140,6 +131,24 @@ def prepare(model: nn.Module, inputs: Mapping[str, Tensor], targets: Sequence[Ta
         grid_thw=grids,
         merge_size=1 if vision is None else vision.merge_size(config),
     )
+
+
+def cut_inputs(model: nn.Module, inputs: Mapping[str, Tensor], length: int) -> dict[str, Tensor]:
+    """The inputs of one record or of a batch, whole ones, cut after ``length`` tokens on the model's device."""
+    config: Any = model.config
+    vision, ids = family_of(model).vision, inputs["input_ids"]
+    given = dict(inputs)
+    given.setdefault("attention_mask", torch.ones_like(ids))
+    if vision is not None and "pixel_values" in inputs:
+        # The processor may have been asked not to return it; the model needs it to place the picture.
+        given.setdefault(vision.token_types, (ids == config.image_token_id).long())
+    # torch types the method of a module as a tensor or a module.
+    device = model.get_input_embeddings().weight.device  # type: ignore[operator]
+    return {
+        # Cloned: tensors made in a caller's inference mode cannot enter a graph.
+        name: (tensor[:, :length] if name in SEQUENCE_INPUTS else tensor).to(device).clone()
+        for name, tensor in given.items()
+    }
 
 
 def checked_sequence(inputs: Mapping[str, Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import regex  # type: ignore[import-untyped]
+import regex
 
 from xai.attribution.align import words_of
 from xai.attribution.ocr import MIN_CONFIDENCE, OcrEngine, Reading, choose_engine, flags_of, get_engine, read_pieces

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from xai.attribution.ocr.engine import Piece, ocr_engine, require_languages
+from xai.attribution.ocr.engine import Piece, as_confidence, ocr_engine, package_version, require_languages
 from xai.attribution.ocr.geometry import checked
 
 # Our languages, its own codes, and the weights that read them.
@@ -33,10 +32,7 @@ class EasyOcr:
     @property
     def version(self) -> str:
         """Of the package."""
-        try:
-            return version("easyocr")
-        except PackageNotFoundError:
-            return "not installed"
+        return package_version("easyocr")
 
     def languages(self) -> tuple[str, ...]:
         """Those whose weights lie in EasyOCR's folder, together with the detector's."""
@@ -53,12 +49,12 @@ class EasyOcr:
             found = self._reader(languages).readtext(np.asarray(picture.convert("RGB")))
         except (RuntimeError, FileNotFoundError) as error:
             raise ValueError(f"easyocr failed: {error}") from None
-        return [Piece(text, checked(box), min(max(float(score), 0.0), 1.0)) for box, text, score in found]
+        return [Piece(text, checked(box), as_confidence(score)) for box, text, score in found]
 
     def _reader(self, languages: Sequence[str]) -> Any:
         codes = tuple(_CODES[one] for one in languages)
         if codes not in self._readers:
-            import easyocr  # type: ignore[import-not-found, import-untyped, unused-ignore]
+            import easyocr
 
             self._readers[codes] = easyocr.Reader(list(codes), gpu=False, download_enabled=False, verbose=False)
         return self._readers[codes]

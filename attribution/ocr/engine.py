@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol, runtime_checkable
 
 from PIL import Image
@@ -129,6 +130,19 @@ def apt_line(languages: Sequence[str]) -> str:
     """The line that installs Tesseract with these languages on Debian and its kin."""
     packages = [f"tesseract-ocr-{_APT[one]}" for one in languages if one in _APT and one != "en"]
     return " ".join(["apt-get install tesseract-ocr", *packages])
+
+
+def package_version(package: str) -> str:
+    """The version of an engine that is a Python package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def as_confidence(value: float) -> float:
+    """A confidence as a plain number between 0 and 1; engines round beyond."""
+    return min(max(float(value), 0.0), 1.0)
 
 
 def require_languages(engine: OcrEngine, languages: Sequence[str], remedy: str) -> None:

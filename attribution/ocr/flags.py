@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import regex  # type: ignore[import-untyped]
+import regex
 
 LOW_CONFIDENCE, MIXED_SCRIPT, LONG = "low_confidence", "mixed_script", "long"
 MIN_CONFIDENCE = 0.5

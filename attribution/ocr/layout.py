@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import regex  # type: ignore[import-untyped]
+import regex
 
 from xai.attribution.align import split_words
 from xai.attribution.ocr.engine import Piece, Polygon

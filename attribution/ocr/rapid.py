@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from xai.attribution.ocr.engine import HAN, LATIN, Piece, Point, Polygon, ocr_engine, require_languages
+from xai.attribution.ocr.engine import (
+    HAN,
+    LATIN,
+    Piece,
+    Point,
+    Polygon,
+    as_confidence,
+    ocr_engine,
+    package_version,
+    require_languages,
+)
 from xai.attribution.ocr.geometry import Frame, angle_of, checked
 
 UPRIGHT_UP_TO = 1.5
@@ -26,10 +36,7 @@ class RapidOcr:
     @property
     def version(self) -> str:
         """Of the package, which carries its models."""
-        try:
-            return version("rapidocr")
-        except PackageNotFoundError:
-            return "not installed"
+        return package_version("rapidocr")
 
     def languages(self) -> tuple[str, ...]:
         """Those that its models were made for, if it and its runtime are installed."""
@@ -83,7 +90,7 @@ def _pieces(box: Polygon, text: str, score: float, words: Sequence[Any], turned:
     letters = [(one[0], float(one[1]), one[2]) for one in words or () if one[2] is not None]
     chunks = text.split()
     if "".join(letter for letter, _, _ in letters) != "".join(chunks):
-        return [Piece(text, line, _share(score))]
+        return [Piece(text, line, as_confidence(score))]
     frame, pieces = Frame(angle_of(line)), []
     for chunk in chunks:
         own, length = [], 0
@@ -91,12 +98,12 @@ def _pieces(box: Polygon, text: str, score: float, words: Sequence[Any], turned:
             own.append(letters.pop(0))
             length += len(own[-1][0])
         if length > len(chunk):
-            return [Piece(text, line, _share(score))]
+            return [Piece(text, line, as_confidence(score))]
         corners = [
             _mirrored(corner, box) if turned else (float(corner[0]), float(corner[1])) for *_, b in own for corner in b
         ]
         confidence = sum(value * len(letter) for letter, value, _ in own) / length
-        pieces.append(Piece(chunk, frame.rectangle(frame.extent(corners)), _share(confidence)))
+        pieces.append(Piece(chunk, frame.rectangle(frame.extent(corners)), as_confidence(confidence)))
     return pieces
 
 
@@ -111,7 +118,3 @@ def _as_written(box: Polygon, turned: bool) -> Polygon:
 def _mirrored(corner: Point, box: Polygon) -> Point:
     """A corner on the other side of the middle of the line."""
     return sum(x for x, _ in box) / 2 - corner[0], sum(y for _, y in box) / 2 - corner[1]
-
-
-def _share(value: float) -> float:
-    return min(max(float(value), 0.0), 1.0)

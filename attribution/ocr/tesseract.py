@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 from PIL import Image, ImageOps
 
-from xai.attribution.ocr.engine import Piece, Polygon, apt_line, ocr_engine, require_languages
+from xai.attribution.ocr.engine import Piece, Polygon, apt_line, as_confidence, ocr_engine, require_languages
 from xai.attribution.ocr.geometry import bounding_box, covered
 
 _CODES = {
@@ -72,7 +72,7 @@ class Tesseract:
 
     name = "tesseract"
 
-    @property
+    @cached_property
     def version(self) -> str:
         """What ``tesseract --version`` says."""
         if shutil.which("tesseract") is None:
@@ -138,7 +138,7 @@ def _lines(table: str, scale: float) -> list[list[Piece]]:
         if row["level"] == "5" and row["text"] and row["text"].strip():
             left, top, width, height = (float(row[name]) / scale for name in ("left", "top", "width", "height"))
             corners = ((left, top), (left + width, top), (left + width, top + height), (left, top + height))
-            piece = Piece(row["text"], corners, min(max(float(row["conf"]) / 100, 0.0), 1.0))
+            piece = Piece(row["text"], corners, as_confidence(float(row["conf"]) / 100))
             lines.setdefault(tuple(row[name] for name in ("block_num", "par_num", "line_num")), []).append(piece)
     return [_levelled(line) for line in lines.values()]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
+
+from xai.planted.render import photo_like
 
 _FOLDER = Path("/usr/share/fonts")
 FONTS = {
@@ -71,21 +72,11 @@ def font(name: str, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size)
 
 
-def background(size: tuple[int, int], seed: int) -> Image.Image:
-    """Soft coloured blotches with grain, as in an out-of-focus photograph."""
-    rng = np.random.default_rng(seed)
-    base = rng.integers(60, 180, size=(1, 1, 3))
-    coarse = np.clip(base + rng.integers(-45, 46, size=(6, 6, 3)), 0, 255).astype(np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC), dtype=np.int16)
-    grain = rng.integers(-9, 10, size=(size[1], size[0], 1), dtype=np.int16)
-    return Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8))
-
-
 def meme(
     top: str, bottom: str, *, font_name: str, size: int = 34, width: int = 640, height: int = 480, seed: int = 1
 ) -> Page:
     """One line above, one below, centred, in outlined capitals; the font shrinks until a line fits."""
-    picture = background((width, height), seed)
+    picture = photo_like((width, height), seed, blotches=6, spread=45)
     draw = ImageDraw.Draw(picture)
     lines = (top.upper(), bottom.upper())
     for line, y, anchor in ((lines[0], 10, "ma"), (lines[1], height - 12, "md")):

@@ -39,7 +39,7 @@ class Drawing:
 
 def render(scene: Scene) -> Drawing:
     """Draw a scene; the same scene gives the same pixels."""
-    picture = _background(scene.style.size, scene.style.background)
+    picture = photo_like(scene.style.size, scene.style.background)
     draw = ImageDraw.Draw(picture)
     font, lines = _fit_caption(scene, draw)
     n_top = {"top": len(lines), "bottom": 0, "split": (len(lines) + 1) // 2}[scene.style.layout]
@@ -54,11 +54,17 @@ def render(scene: Scene) -> Drawing:
     return Drawing(picture, tuple(word_boxes[index] for index in range(len(scene.pieces))), icon_boxes)
 
 
-def _background(size: tuple[int, int], seed: int) -> Image.Image:
-    """Soft coloured blotches with grain, as in an out-of-focus photograph."""
+def photo_like(size: tuple[int, int], seed: int, *, blotches: int = 5, spread: int = 30) -> Image.Image:
+    """Soft coloured blotches with grain, as in an out-of-focus photograph.
+
+    Args:
+        size: (width, height) in pixels.
+        blotches: in each direction.
+        spread: how far their colours lie from the picture's at most, of 255.
+    """
     rng = np.random.default_rng(seed)
     base = rng.integers(60, 180, size=(1, 1, 3))
-    coarse = np.clip(base + rng.integers(-30, 31, size=(5, 5, 3)), 0, 255).astype(np.uint8)
+    coarse = np.clip(base + rng.integers(-spread, spread + 1, size=(blotches, blotches, 3)), 0, 255).astype(np.uint8)
     smooth = np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC), dtype=np.int16)
     grain = rng.integers(-9, 10, size=(size[1], size[0], 1), dtype=np.int16)
     return Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8))
