@@ -1,0 +1,5 @@
+"""`python -m xai.cli`."""
+
+from xai.cli import main
+
+main()
