@@ -129,10 +129,11 @@ def print_reading(summary: OcrSummary, path: Path) -> None:
     import pandas as pd
 
     engine = " ".join(str(summary.engine[name]) for name in ("engine", "version") if name in summary.engine)
+    earlier = f" ({summary.resumed} records by an earlier start)" if summary.resumed else ""
     by_flag = ", ".join(f"{name} {n}" for name, n in sorted(summary.flags.items()))
     lines = [
         f"engine     {engine}: {summary.reason}",
-        f"read       {summary.memes} memes, {summary.words} words: {path}",
+        f"read       {summary.memes} memes, {summary.words} words{earlier}: {path}",
         f"flagged    {summary.flagged} words, which comparisons leave out{f' ({by_flag})' if by_flag else ''}",
     ]
     if summary.filled < summary.memes:
