@@ -13,6 +13,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import xai
+from xai.analysis.agreement import agreement_table
+from xai.analysis.words import is_content_word
+from xai.attribution.align import normal_form
 from xai.attribution.ocr import OcrUnavailableError
 from xai.attribution.ocr.geometry import covered
 from xai.cli import app
@@ -195,6 +198,34 @@ def test_explain_takes_the_text_that_was_read(tmp_path: Path) -> None:
     assert explanation.meme.text == found["text"]
     assert list(explanation.words["word"]) == [word["text"] for word in found["words"]]
     assert all(box is not None for box in explanation.words["box"])
+
+
+def test_what_a_model_reads_in_the_picture_alone_is_compared_with_the_relevance_of_the_words_there(
+    tmp_path: Path,
+) -> None:
+    engine_for("tesseract", "en", "uk")
+    ocr_dataset(SAMPLES, tmp_path / "read.jsonl", engine="tesseract", limit=1)
+    (meme,) = (one for one in read_memes(tmp_path / "read.jsonl", images=SAMPLES.parent) if isinstance(one, Meme))
+    named = [word.text for word in meme.words or () if not word.flags and len(word.text) > 3][:2]
+    answer = {"labels": ["Doubt"], "referred_words": [*named, "zeppelin"], "referred_image_concepts": []}
+    given = {"id": meme.id, "mode": "image", "text": json.dumps(answer, ensure_ascii=False)}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(given) + "\n", "utf-8")
+    arguments = ["explain", tmp_path / "read.jsonl", "--out", tmp_path / "run", "--mode", "image", "--variant", "full"]
+    arguments += ["--answers", tmp_path / "answers.jsonl", "--text", "both", "--images", SAMPLES.parent, "--json"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    run = xai.open_run(tmp_path / "run")
+    assert run.explanation(meme.id, target="*").prediction.parse_note == ""
+    row = agreement_table(run).iloc[0]
+    assert row["source"] == "picture"
+    assert (row["n_exact"], row["n_invented"], row["k"]) == (2, 1, 2)
+    words = run.explanation(meme.id, target="*").picture_words
+    assert words is not None
+    ranked = words.frame().dropna().sort_values("relevance", ascending=False)["word"].map(normal_form)
+    kept = [word for word in ranked if is_content_word(word, meme.language)][:2]
+    assert list(row["relevance_words"]) == kept
+    named_forms = {normal_form(word) for word in named}
+    assert row["jaccard"] == pytest.approx(len(named_forms & set(kept)) / len({*named_forms, *kept, "zeppelin"}))
 
 
 def test_the_command_that_it_names_next_explains_what_was_read(tmp_path: Path) -> None:
