@@ -25,7 +25,7 @@ from xai.attribution.heatmap import (
 from xai.attribution.lemmas import lemmatizer
 from xai.attribution.occurrences import Presence, presence
 from xai.attribution.wording import facts
-from xai.schema import SEGMENTS, Explanation
+from xai.schema import Explanation
 
 _PIXELS = 520
 _REMARKS: dict[Presence, str] = {"exact": "", "inflected": "in another form", "invented": "not in the text"}
@@ -69,7 +69,7 @@ def _context(e: Explanation) -> dict[str, object]:
         "note": SCALE_NOTE,
         "referred": _referred(e),
         "forms_note": _forms_note(e.meme.language),
-        "shares": [(segment, e.shares[segment]) for segment in SEGMENTS if segment in e.shares],
+        "segments": list(e.segments.itertuples(index=False)),
         "tokens": token_pieces(e),
         "n_hidden": max(0, len(e.token_table.token) - MAX_TOKENS),
         "answer": visible(prediction.text),

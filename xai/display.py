@@ -99,8 +99,9 @@ def print_explanation(explanation: Explanation) -> None:
             out.print(f"{name:10} (one square a {unit}; red speaks for the target, blue against)")
             for row in grid:
                 out.print(" " * 11 + "".join(_square(float(value) / largest) for value in row))
-    shares = "  ".join(f"{name} {value:+.3f}" for name, value in explanation.shares.items())
-    out.print(f"shares     {shares}", highlight=False)
+    rows = explanation.segments.itertuples()
+    shares = "  ".join(f"{row.segment} {row.relevance:+.3f} ({row.absolute:.3f})" for row in rows)
+    out.print(f"shares     {shares}, signed (absolute)", highlight=False)
     out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -148,6 +149,13 @@ def test_saved_pages_are_the_page(tmp_path: Path, explained: Explain) -> None:
     e = explained("нове")
     save_html(e, tmp_path / "e.html")
     assert (tmp_path / "e.html").read_text(encoding="utf-8") == page_html(e)
+
+
+def test_relevance_by_segment_is_signed_and_absolute(explained: Explain) -> None:
+    # Tokens of 9 in the template, 1 and -1 in the text.
+    table = explanation_html(explained()).split("Relevance by segment</h3>")[1].split("</table>")[0]
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)<", table)
+    assert cells == ["", "signed", "absolute", "tokens", "text", "+0", "2", "2", "template", "+9", "9", "1"]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from xai.datasets import read_memes, write_memes
 from xai.ocr import OcrPlan, language_code, ocr_dataset, plan_ocr, read_meme, with_text
 from xai.planted import SAMPLES
 from xai.schema import Failure, Meme
+from xai.strict_json import STRICT
 
 from .conftest import engine_for
 from .pages import font, memes, plain
@@ -158,6 +159,23 @@ def test_a_picture_turned_by_exif_has_its_boxes_in_the_upright_picture(tmp_path:
     assert turned.text == straight.text == "Total revenue 12"
     for one, other in zip(turned.words or (), straight.words or (), strict=True):
         assert one.box == pytest.approx(other.box, abs=2)
+
+
+@pytest.mark.parametrize("name", ["tesseract", "rapidocr"])
+def test_slanted_text_at_the_edge_is_written_as_plain_numbers_inside_the_picture(name: str, tmp_path: Path) -> None:
+    engine_for(name, "en")
+    line = plain([((6, 8), "Total revenue 12")], width=320, height=56)
+    turned = line.rotate(-15, Image.Resampling.BICUBIC, expand=True, fillcolor="white")
+    width, height = turned.width - 12, turned.height - 26
+    turned.crop((6, 16, 6 + width, 16 + height)).save(tmp_path / "edge.png")
+    summary = ocr_dataset(tmp_path, tmp_path / "read.jsonl", engine=name, languages=["en"])
+    assert (summary.memes, summary.failures) == (1, [])
+    # Strict JSON: no NaN, and no number that is of numpy.
+    (written,) = map(STRICT.decode, (tmp_path / "read.jsonl").read_text("utf-8").splitlines())
+    assert {"Total", "revenue"} <= set(written["text"].split())
+    for word in written["words"]:
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in word["polygon"])
+    assert any(0 in corner or width in corner or height in corner for w in written["words"] for corner in w["polygon"])
 
 
 def test_a_word_in_the_corner_of_a_scan_that_is_shrunk_lies_in_that_corner() -> None:
