@@ -298,6 +298,18 @@ class Explanation(Record):
         return self.word_table.frame()
 
     @property
+    def segments(self) -> pd.DataFrame:
+        """One row a segment: segment, relevance (signed sum), absolute (sum of absolute values), n_tokens.
+
+        Signed and absolute sums of the rows are those of all tokens. A prompt holds one picture, so that the row of
+        the image is that picture's.
+        """
+        tokens = self.tokens.assign(absolute=self.tokens["relevance"].abs())
+        sums = tokens.groupby("segment", sort=False)[["relevance", "absolute"]].sum()
+        sums["n_tokens"] = tokens["segment"].value_counts()
+        return sums.reindex([name for name in SEGMENTS if name in sums.index]).rename_axis("segment").reset_index()
+
+    @property
     def picture_words(self) -> PictureWordTable | None:
         """The words by the cells of the picture that they cover, also where the model was not shown the text.
 

@@ -191,8 +191,6 @@ def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
 def _rationale_notes(task: Task, found: _Fields, mode: Mode) -> list[str]:
     """Where the rationale is not what the prompt asked for."""
     notes = []
-    if "text" not in mode and found.words:
-        notes.append("words are named though there was no text")
     if "image" not in mode and found.concepts:
         notes.append("image concepts are named though there was no picture")
     if len(found.concepts) > task.answer.max_image_concepts:
@@ -205,7 +203,7 @@ def _field_names(task: Task, mode: Mode | None = None) -> dict[str, bool]:
     answer = task.answer
     return {
         answer.labels: True,
-        answer.referred_words: mode is not None and "text" in mode,
+        answer.referred_words: mode is not None,
         answer.referred_image_concepts: mode is not None and "image" in mode,
     }
 
