@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,53 +75,57 @@ def read_annotations(
         ValueError: a file or a cell cannot be read, an annotation is given twice, or there are fewer than two
             annotators; the message says where and what to do.
     """
-    found: dict[tuple[str, str], tuple[str, Labels]] = {}
-    problems: list[str] = []
-    order: dict[str, None] = {}
-    names: dict[str, None] = {}
-    for path in map(Path, paths):
-        rows = _rows(path)
-        alone = path.stem if [Path(p).stem for p in paths].count(path.stem) == 1 else f"{path.parent.name}/{path.stem}"
-        shape = _shape(path, rows, item, annotators, alone)
-        for place, who, what, cell in shape.cells(rows):
-            where = f"{path.name}, {place}"
-            try:
-                _text(what, f"the item in column {shape.item!r}")
-                _text(who, "the annotator")
-                order.setdefault(str(what))
-                names.setdefault(str(who))
-                _add(found, str(what), str(who), where, _labels(cell, task))
-            except ValueError as error:
-                column = f", column {shape.column(who)!r}"
-                problems.append(f"{where}{column}: {error}")
-    _refuse(problems)
+    cells = [cell for path in paths for cell in _cells(Path(path), item, annotators, _alone(Path(path), paths))]
+    found = _gathered(cells, task)
+    items = tuple(dict.fromkeys(str(cell.item) for cell in cells))
+    names = tuple(dict.fromkeys(str(cell.annotator) for cell in cells))
     if len(names) < 2:
         raise ValueError(
             f"only {len(names)} annotator ({', '.join(names) or 'none'}); agreement needs two: "
             "name their columns with --annotator, or give a file of each"
         )
-    return _annotations(found, tuple(order), tuple(names), task)
+    used = {label for labels in found.values() for label in labels}
+    return Annotations(
+        items=items,
+        annotators=names,
+        labels=tuple(label for label in task.label_names if label in used) if task else tuple(sorted(used)),
+        sets=tuple(tuple(found.get((item, name)) for item in items) for name in names),
+    )
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """How a file holds annotations: a column an annotator (``columns``), else a row an annotation."""
+class _Cell(NamedTuple):
+    """One annotation as it stands in a file: the place of its record, and the column of its labels."""
+
+    place: str
+    column: str
+    item: Any
+    annotator: Any
+    labels: Any
+
+
+class _Shape(NamedTuple):
+    """How a file holds annotations: a column an annotator (``columns``), all of one (``alone``), or a row each."""
 
     item: str
     columns: tuple[str, ...] = ()
     alone: str | None = None
 
-    def cells(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any, Any, Any]]:
-        """Where, annotator, item and labels of every annotation, in order."""
-        for place, row in rows:
-            if self.columns:
-                for name in self.columns:
-                    yield place, name, row.get(self.item), row.get(name)
-            else:
-                yield place, self.alone or row.get("annotator"), row.get(self.item), row.get("labels")
 
-    def column(self, annotator: object) -> object:
-        return annotator if self.columns else "labels"
+def _alone(path: Path, paths: Sequence[str | Path]) -> str:
+    """What the annotator of a whole file is called."""
+    is_unique = [Path(other).stem for other in paths].count(path.stem) == 1
+    return path.stem if is_unique else f"{path.parent.name}/{path.stem}"
+
+
+def _cells(path: Path, item: str | None, annotators: Sequence[str], alone: str) -> Iterator[_Cell]:
+    rows = _rows(path)
+    shape = _shape(path, rows, item, annotators, alone)
+    for line, row in rows:
+        place, name = f"{path.name}, {line}", row.get(shape.item)
+        for column in shape.columns:
+            yield _Cell(place, column, name, column, row.get(column))
+        if not shape.columns:
+            yield _Cell(place, "labels", name, shape.alone or row.get("annotator"), row.get("labels"))
 
 
 def _shape(path: Path, rows: Sequence[Row], item: str | None, annotators: Sequence[str], alone: str) -> _Shape:
@@ -156,21 +160,44 @@ def _holds_lists(cells: Iterable[object]) -> bool:
     )
 
 
-def _text(value: object, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise ValueError(f"{what} is missing or no text; fill it in")
+def _gathered(cells: Iterable[_Cell], task: Task | None) -> dict[tuple[str, str], Labels]:
+    """The label sets by item and annotator, empty cells left out."""
+    found: dict[tuple[str, str], Labels] = {}
+    places: dict[tuple[str, str], str] = {}
+    problems: dict[str, None] = {}
+    for cell in cells:
+        key = str(cell.item), str(cell.annotator)
+        nameless = [what for what, name in (("item", cell.item), ("annotator", cell.annotator)) if not _is_name(name)]
+        if nameless:
+            problems[f"{cell.place}: the {nameless[0]} has no name; fill it in"] = None
+            continue
+        try:
+            labels = _labels(cell.labels, task)
+        except ValueError as error:
+            problems[f"{cell.place}, column {cell.column!r}: {error}"] = None
+            continue
+        if labels is not None and key in found:
+            before = f"{key[1]!r} labelled item {key[0]!r} before ({places[key]})"
+            problems[f"{cell.place}: {before}; keep one, with all labels in one list"] = None
+        elif labels is not None:
+            found[key], places[key] = labels, cell.place
+    if problems:
+        more = f"; and {len(problems) - _N_SHOWN} more" if len(problems) > _N_SHOWN else ""
+        raise ValueError("; ".join([*problems][:_N_SHOWN]) + more)
+    return found
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and bool(str(value).strip())
 
 
 def _labels(cell: object, task: Task | None) -> Labels | None:
     """The label set of a cell; ``None`` if it is empty."""
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return None
-    labels = split_labels(cell) if isinstance(cell, str) else cell
-    is_list = isinstance(labels, list) and all(isinstance(label, str) and label.strip() for label in labels)
-    if not is_list or (not labels and isinstance(cell, str) and not cell.strip().startswith("[")):
-        raise ValueError('not a list of labels; write ["one", "other"], one|other, or [] for none')
+    labels = [label.strip() for label in _label_list(cell)]
     if task is None:
-        return frozenset(label.strip() for label in labels)
+        return frozenset(labels)
     matched = {label: task.match_label(label) for label in labels}
     unknown = [label for label, name in matched.items() if name is None]
     if unknown:
@@ -178,35 +205,12 @@ def _labels(cell: object, task: Task | None) -> Labels | None:
     return frozenset(name for name in matched.values() if name is not None)
 
 
-def _add(
-    found: dict[tuple[str, str], tuple[str, Labels]], item: str, annotator: str, where: str, labels: Labels | None
-) -> None:
-    if labels is None:
-        return
-    if (item, annotator) in found:
-        raise ValueError(
-            f"{annotator!r} labelled item {item!r} before ({found[item, annotator][0]}); "
-            "keep one, with all labels in one list"
-        )
-    found[item, annotator] = where, labels
-
-
-def _refuse(problems: Sequence[str]) -> None:
-    if problems:
-        more = f"; and {len(problems) - _N_SHOWN} more" if len(problems) > _N_SHOWN else ""
-        raise ValueError("; ".join(problems[:_N_SHOWN]) + more)
-
-
-def _annotations(
-    found: Mapping[tuple[str, str], tuple[str, Labels]],
-    items: tuple[str, ...],
-    names: tuple[str, ...],
-    task: Task | None,
-) -> Annotations:
-    used = {label for _, labels in found.values() for label in labels}
-    labels = tuple(label for label in task.label_names if label in used) if task else tuple(sorted(used))
-    sets = tuple(tuple(found[item, name][1] if (item, name) in found else None for item in items) for name in names)
-    return Annotations(items, names, labels, sets)
+def _label_list(cell: object) -> list[str]:
+    labels = split_labels(cell) if isinstance(cell, str) else cell
+    is_empty_text = isinstance(cell, str) and not labels and not cell.strip().startswith("[")
+    if not isinstance(labels, list) or is_empty_text or not all(isinstance(x, str) and x.strip() for x in labels):
+        raise ValueError('not a list of labels; write ["one", "other"], one|other, or [] for none')
+    return labels
 
 
 def _rows(path: Path) -> list[Row]:

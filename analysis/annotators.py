@@ -93,7 +93,7 @@ def annotator_report(
     pairs = _pairs(annotations, min_count, occurrence)
     if not pairs:
         raise ValueError("no two annotators labelled the same item; check that they name the items alike")
-    complete = annotations.known.all(axis=0)
+    complete = np.asarray(annotations.known.all(axis=0))
     results = _results(annotations, pairs, complete, n_draws, seed)
     classes = _classes(annotations, pairs, results)
     tables = [_measures(results, len(pairs), _item_counts(annotations, pairs, complete))]

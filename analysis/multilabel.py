@@ -196,6 +196,6 @@ def _slopes(p: np.ndarray, q: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
         if share > 0:
             moved = np.concatenate([p, q])
             moved[place] *= 1 + _SLOPE
-            there = chance.agreement_by_size(*np.split(moved, [len(p)]), *sizes, step=chance.COARSE)
+            there = chance.agreement_by_size(moved[: len(p)], moved[len(p) :], *sizes, step=chance.COARSE)
             slopes[place] = (there - at) / (_SLOPE * share)
     return slopes
