@@ -129,7 +129,7 @@ def _results(
 ) -> _Results:
     """All coefficients from the same samples of items."""
     of_pairs = [_of_pair(pair) for pair in pairs]
-    of_all = [krippendorff_alpha(annotations.sets, distance) for distance in (masi, jaccard)]
+    of_all = [krippendorff_alpha(annotations.given, annotations.known, distance) for distance in (masi, jaccard)]
     fleiss = _at(np.flatnonzero(complete), fleiss_kappas(annotations.given[:, complete])) if complete.any() else None
     n_labels = len(annotations.labels)
 

@@ -25,6 +25,8 @@ All are 1 where both sets are empty, and 0 where one is.
 FINE, COARSE = 0.4, 0.7
 """Steps of the trapezoid rule, for 8 digits and for 3. The integrands are analytic and die out doubly exponentially, so
 that it converges fast."""
+_CHANGE = 1e-3
+"""Relative step of derivatives that are taken by differences."""
 
 
 class Habits(NamedTuple):
@@ -73,6 +75,33 @@ def agreement_by_size(p: np.ndarray, q: np.ndarray, max_a: int, max_b: int, *, s
     return table
 
 
+def expected_slopes(first: Habits, second: Habits) -> np.ndarray:
+    """Derivatives of :func:`expected_agreement` by the label shares of the first, then of the second annotator.
+
+    Shape ``(2 * n_labels, 4)``, to about three digits.
+    """
+    of_match = _match_slopes(first, second).reshape(-1, 1)
+    of_first = _shared_slopes(first, second)
+    of_second = _shared_slopes(second, first)[:, [1, 0, 2]]
+    return np.concatenate([of_match, np.concatenate([of_first, of_second])], axis=1)
+
+
+def _shared_slopes(first: Habits, second: Habits) -> np.ndarray:
+    """Derivatives of precision, recall and F1 by the label shares of the first, ``(n_labels, 3)``, by differences."""
+    max_a, max_b = len(first.sizes) - 1, len(second.sizes) - 1
+    a, b = np.arange(max_a + 1.0)[:, None], np.arange(max_b + 1.0)[None, :]
+    by_size = np.stack([first.sizes[:, None] * second.sizes / np.maximum(n, 1) for n in (b, a, (a + b) / 2)])
+    of_first = np.einsum("mab,lb->mla", by_size, _inclusion(second.labels, max_b, COARSE))
+    at = _inclusion(first.labels, max_a, COARSE)
+    slopes = np.zeros((len(first.labels), 3))
+    for label in np.flatnonzero(first.labels):
+        moved = first.labels.copy()
+        moved[label] *= 1 + _CHANGE
+        change = _inclusion(moved, max_a, COARSE) - at
+        slopes[label] = np.einsum("mla,la->m", of_first, change) / (moved[label] - first.labels[label])
+    return slopes
+
+
 def _inclusion(p: np.ndarray, max_size: int, step: float) -> np.ndarray:
     """The probability that label l is among the first k drawn, ``(n_labels, max_size + 1)``.
 
@@ -96,25 +125,82 @@ def _disjoint(p: np.ndarray, q: np.ndarray, max_a: int, max_b: int, step: float)
     """The probability that no label is among the first a drawn by ``p`` and the first b drawn by ``q``, for every a, b.
 
     A set is the first a where one of it rings at s, the rest of it did before and no other label did. ``found`` holds
-    the sum over all such pairs of sets among the labels so far: its axes are whether the label that rings at s is
-    there, the same for the other annotator at t, the sizes of the two sets, s and t. A label is in neither set, in
-    one, or in the other, never in both.
+    the sum over all pairs of disjoint sets among the labels so far: its axes are whether the label that rings at s is
+    there, the same for the other annotator at t, the sizes of the two sets, s and t.
     """
     (s, ds), (t, dt) = _times(p, step), _times(q, step)
-    found = np.zeros((2, 2, max_a + 1, max_b + 1, len(s), len(t)))
-    found[0, 0, 0, 0] = 1
+    found = _nothing_found(max_a, max_b, len(s), len(t))
     for rate_a, rate_b in zip(p, q, strict=True):
-        waits_a, waits_b = np.exp(-rate_a * s)[:, None], np.exp(-rate_b * t)
-        in_neither = found * waits_a
-        in_first, in_second = np.zeros_like(found), np.zeros_like(found)
-        in_first[:, :, 1:] = found[:, :, :-1] * (1 - waits_a)
-        in_first[1, :, 1:] += found[0, :, :-1] * (rate_a * waits_a)
-        in_second[:, :, :, 1:] = in_neither[:, :, :, :-1] * (1 - waits_b)
-        in_second[:, 1, :, 1:] += in_neither[:, 0, :, :-1] * (rate_b * waits_b)
-        found = (in_neither + in_first) * waits_b + in_second
+        found = _with_label(found, _states(rate_a, s), _states(rate_b, t))
     apart = np.asarray(np.einsum("abst,s,t->ab", found[1, 1], ds, dt))
     apart[0, :] = apart[:, 0] = 1
     return apart
+
+
+def _match_slopes(first: Habits, second: Habits) -> np.ndarray:
+    """Derivatives of the expected match by the label shares of both, ``(2, n_labels)``: one pass to and one back."""
+    (s, ds), (t, dt) = (_times(one.labels, COARSE) for one in (first, second))
+    rates = list(zip(first.labels, second.labels, strict=True))
+    found = [_nothing_found(len(first.sizes) - 1, len(second.sizes) - 1, len(s), len(t))]
+    for rate_a, rate_b in rates[:-1]:
+        found.append(_with_label(found[-1], _states(rate_a, s), _states(rate_b, t)))
+    back = np.zeros_like(found[0])
+    weights = np.multiply.outer(np.multiply.outer(first.sizes[1:], second.sizes[1:]), np.multiply.outer(ds, dt))
+    back[1, 1, 1:, 1:] = -weights
+    slopes = np.zeros((2, len(rates)))
+    for label in reversed(range(len(rates))):
+        (rate_a, rate_b), before = rates[label], found.pop()
+        a, b = _states(rate_a, s), _states(rate_b, t)
+        slopes[0, label] = (back * _with_label(before, _state_slopes(rate_a, s), b)).sum()
+        slopes[1, label] = (back * _with_label(before, a, _state_slopes(rate_b, t))).sum()
+        back = _transposed(back, a, b)
+    return slopes
+
+
+class _States(NamedTuple):
+    """The factors of a label that has not rung at a time, that has, and that rings then; ``(n_nodes,)`` each."""
+
+    waits: np.ndarray
+    rung: np.ndarray
+    rings: np.ndarray
+
+
+def _states(rate: float, t: np.ndarray) -> _States:
+    waits = np.exp(-rate * t)
+    return _States(waits, 1 - waits, rate * waits)
+
+
+def _state_slopes(rate: float, t: np.ndarray) -> _States:
+    waits = np.exp(-rate * t)
+    return _States(-t * waits, t * waits, (1 - rate * t) * waits)
+
+
+def _nothing_found(max_a: int, max_b: int, n_s: int, n_t: int) -> np.ndarray:
+    found = np.zeros((2, 2, max_a + 1, max_b + 1, n_s, n_t))
+    found[0, 0, 0, 0] = 1
+    return found
+
+
+def _with_label(found: np.ndarray, a: _States, b: _States) -> np.ndarray:
+    """One label more: it is in neither set, in the first, or in the second, never in both."""
+    in_neither = found * a.waits[:, None]
+    in_first, in_second = np.zeros_like(found), np.zeros_like(found)
+    in_first[:, :, 1:] = found[:, :, :-1] * a.rung[:, None]
+    in_first[1, :, 1:] += found[0, :, :-1] * a.rings[:, None]
+    in_second[:, :, :, 1:] = in_neither[:, :, :, :-1] * b.rung
+    in_second[:, 1, :, 1:] += in_neither[:, 0, :, :-1] * b.rings
+    return np.asarray((in_neither + in_first) * b.waits + in_second)
+
+
+def _transposed(back: np.ndarray, a: _States, b: _States) -> np.ndarray:
+    """:func:`_with_label` as a matrix, transposed: from the weights of its result to those of what it was given."""
+    of_neither, of_first = back * b.waits, back * b.waits
+    of_neither[:, :, :, :-1] += back[:, :, :, 1:] * b.rung
+    of_neither[:, 0, :, :-1] += back[:, 1, :, 1:] * b.rings
+    given = of_neither * a.waits[:, None]
+    given[:, :, :-1] += of_first[:, :, 1:] * a.rung[:, None]
+    given[0, :, :-1] += of_first[1, :, 1:] * a.rings[:, None]
+    return np.asarray(given)
 
 
 def _times(p: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:

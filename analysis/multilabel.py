@@ -9,22 +9,23 @@ chance, and NaN where nothing else than agreement could be expected (e = 1). Lab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
-from nltk.metrics.distance import jaccard_distance, masi_distance
+from scipy.sparse import csr_array
 
 from xai.analysis import chance
 from xai.analysis.statistics import Statistic
 
-Labels = frozenset[str]
-Distance = Callable[[Labels, Labels], float]
+Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Of every set ``(n, n_labels)`` to every other ``(m, n_labels)``, ``(n, m)``, 0 to 1."""
+
 
 PER_ITEM = (*chance.MEASURES, "jaccard", "exact")
 """The columns of :func:`set_agreement`."""
-_SLOPE = 1e-3
-"""Relative step of the derivative of an expected value by a label's frequency."""
+_ROWS = 500
+"""Rows of distances that are computed at once."""
 
 
 def set_agreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -54,17 +55,17 @@ def bootstrapped_agreement(first: np.ndarray, second: np.ndarray) -> Statistic:
     """
     observed = set_agreement(first, second)[:, :4]
     a, b = chance.habits(first), chance.habits(second)
-    sizes = len(a.sizes) - 1, len(b.sizes) - 1
-    table = chance.agreement_by_size(a.labels, b.labels, *sizes)
-    slopes: list[np.ndarray] = []
+    table = chance.agreement_by_size(a.labels, b.labels, len(a.sizes) - 1, len(b.sizes) - 1)
+    slopes = np.zeros((0, 4))
 
     def statistic(weights: np.ndarray) -> np.ndarray:
+        nonlocal slopes
         in_a, in_b = chance.habits(first, weights), chance.habits(second, weights)
         expected = np.einsum("sa,mab,sb->sm", in_a.sizes, table, in_b.sizes, optimize=True)
         change = np.concatenate([in_a.labels - a.labels, in_b.labels - b.labels], axis=1)
-        if np.abs(change).max(initial=0) > 1e-12:  # the slopes take seconds, and all items at once do not need them
-            slopes[:] = slopes or [_slopes(a.labels, b.labels, sizes)]
-            expected += np.einsum("sl,lmab,sa,sb->sm", change, slopes[0], in_a.sizes, in_b.sizes, optimize=True)
+        if np.abs(change).max(initial=0) > 1e-12:  # all items at once do not need the slopes, which take a while
+            slopes = slopes if len(slopes) else chance.expected_slopes(a, b)
+            expected += change @ slopes
         return adjusted(_means(weights, observed), expected)
 
     return statistic
@@ -125,48 +126,54 @@ def fleiss_kappas(given: np.ndarray) -> Statistic:
     return statistic
 
 
-def krippendorff_alpha(sets: Sequence[Sequence[Labels | None]], distance: Distance) -> Statistic:
+def krippendorff_alpha(given: np.ndarray, known: np.ndarray, distance: Distance) -> Statistic:
     """Krippendorff's (1980) alpha of label sets, ``(n_samples, 1, 3)``, with o and e 1 minus mean distances.
 
     Items with fewer than two annotations do not count, others as they are: annotations may be missing.
 
     Args:
-        sets: ``sets[annotator][item]``, ``None`` where there is no annotation.
-        distance: of two different sets, 0 to 1.
+        given: ``(n_annotators, n_items, n_labels)``.
+        known: whether an annotator annotated an item, ``(n_annotators, n_items)``.
+        distance: :func:`masi` or :func:`jaccard`.
     """
-    values = sorted({labels for row in sets for labels in row if labels is not None}, key=sorted)
-    index = {labels: place for place, labels in enumerate(values)}
-    counts = np.zeros((len(sets[0]), len(values)))
-    for row in sets:
-        for item, labels in enumerate(row):
-            if labels is not None:
-                counts[item, index[labels]] += 1
-    per_item = counts.sum(1)
-    counts[per_item < 2] = 0
-    apart = np.zeros((len(values), len(values)))
-    for i, j in combinations(range(len(values)), 2):
-        apart[i, j] = apart[j, i] = distance(values[i], values[j])
-    disagreement = ((counts @ apart) * counts).sum(1) / np.maximum(per_item - 1, 1)
+    per_item = known.sum(axis=0)
+    counted = known & (per_item >= 2)
+    sets, index = np.unique(given[counted], axis=0, return_inverse=True)
+    blocks = np.array_split(sets, len(sets) // _ROWS + 1)
+    apart = np.concatenate([distance(block, sets) for block in blocks])
+    which = np.zeros(known.shape, dtype=int)
+    which[counted] = index
+    counts = csr_array((np.ones(counted.sum()), (counted.nonzero()[1], index)), shape=(known.shape[1], len(sets)))
+    pairs = combinations(range(len(known)), 2)
+    summed = sum((apart[which[a], which[b]] * (counted[a] & counted[b]) for a, b in pairs), np.zeros(known.shape[1]))
+    disagreement = 2 * summed / np.maximum(per_item - 1, 1)
 
     def statistic(weights: np.ndarray) -> np.ndarray:
-        given = weights @ counts
-        n = given.sum(1)
+        of_sets = weights @ counts
+        n = of_sets.sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             observed = (weights @ disagreement) / n
-            expected = ((given @ apart) * given).sum(1) / (n * (n - 1))
+            expected = ((of_sets @ apart) * of_sets).sum(axis=1) / (n * (n - 1))
         return adjusted(1 - observed[:, None], 1 - expected[:, None])
 
     return statistic
 
 
-def masi(a: Labels, b: Labels) -> float:
-    """Passonneau's (2006) distance of two sets, 0 to 1: NLTK's, and 0 where both are empty."""
-    return float(masi_distance(a, b)) if a or b else 0.0
+def jaccard(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """1 - |A∩B|/|A∪B|, and 0 where both are empty."""
+    shared, a, b = _sizes(first, second)
+    union = a + b - shared
+    return np.asarray(np.where(union > 0, 1 - shared / np.maximum(union, 1), 0.0))
 
 
-def jaccard(a: Labels, b: Labels) -> float:
-    """1 - |A∩B|/|A∪B|, 0 to 1: NLTK's, and 0 where both are empty."""
-    return float(jaccard_distance(a, b)) if a or b else 0.0
+def masi(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Passonneau's (2006) distance for measuring agreement on set-valued items, and 0 where both are empty.
+
+    1 minus Jaccard's similarity times 1 for equal sets, 2/3 where one holds the other, 1/3 where they meet otherwise.
+    """
+    shared, a, b = _sizes(first, second)
+    alike = np.select([shared == np.maximum(a, b), shared == np.minimum(a, b)], [1, 2 / 3], 1 / 3)
+    return np.asarray(1 - (1 - jaccard(first, second)) * alike)
 
 
 def adjusted(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -188,14 +195,7 @@ def _shares(given: np.ndarray) -> np.ndarray:
     return np.asarray(extended / extended.sum(1, keepdims=True))
 
 
-def _slopes(p: np.ndarray, q: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-    """Derivatives of the expected measures by the label frequencies of both, ``(2 * n_labels, 4, …)``."""
-    at = chance.agreement_by_size(p, q, *sizes, step=chance.COARSE)
-    slopes = np.zeros((len(p) + len(q), *at.shape))
-    for place, share in enumerate((*p, *q)):
-        if share > 0:
-            moved = np.concatenate([p, q])
-            moved[place] *= 1 + _SLOPE
-            there = chance.agreement_by_size(moved[: len(p)], moved[len(p) :], *sizes, step=chance.COARSE)
-            slopes[place] = (there - at) / (_SLOPE * share)
-    return slopes
+def _sizes(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """|A∩B| of every two sets, |A| and |B|, of shapes that broadcast."""
+    a, b = first.astype(float), second.astype(float)
+    return a @ b.T, a.sum(axis=1)[:, None], b.sum(axis=1)

@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from xai.analysis.chance import Habits, agreement_by_size, expected_agreement, habits
+from xai.analysis.chance import Habits, agreement_by_size, expected_agreement, expected_slopes, habits
 from xai.analysis.multilabel import set_agreement
 
 SHARES = [
@@ -82,3 +82,19 @@ def test_drawing_comes_to_the_same_within_its_error() -> None:
     computed = expected_agreement(habits(given[0]), habits(given[1]))
     assert np.all(np.abs(values.mean(axis=0) - computed) < 4 * error)
     assert np.all(error < 0.008)
+
+
+def test_the_slopes_are_those_of_the_expected_values() -> None:
+    p, q = SHARES[0]
+    pair = [Habits(np.array([0.1, 0.4, 0.3, 0.2]), p), Habits(np.array([0.2, 0.5, 0.3]), q)]
+    slopes = expected_slopes(*pair).reshape(2, len(p), 4)
+    for annotator in range(2):
+        for label in range(len(p)):
+            ends = []
+            for change in (-1e-5, 1e-5):
+                moved = pair[annotator].labels.copy()
+                moved[label] += change
+                there = list(pair)
+                there[annotator] = Habits(pair[annotator].sizes, moved)
+                ends.append(expected_agreement(*there))
+            assert slopes[annotator, label] == pytest.approx((ends[1] - ends[0]) / 2e-5, rel=0.05, abs=0.005)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.metrics.agreement import AnnotationTask
+from nltk.metrics.distance import jaccard_distance, masi_distance
 from sklearn.metrics import cohen_kappa_score
 from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 
 from xai.analysis.chance import expected_agreement, habits
 from xai.analysis.multilabel import (
     PER_ITEM,
+    Distance,
     augmented_kappa,
     bootstrapped_agreement,
     cohen_kappas,
@@ -98,23 +103,26 @@ def test_fleiss_kappa_is_statsmodels_for_every_label_and_for_all_together(n_anno
     assert found == pytest.approx([fleiss_kappa(aggregate_raters(rows)[0]) for rows in subjects])
 
 
-@pytest.mark.parametrize("distance", [masi, jaccard])
-def test_alpha_is_nltks_also_where_annotations_are_missing(distance: object) -> None:
-    assert callable(distance)
-    rng = np.random.default_rng(1)
-    sets = [[None if rng.random() < 0.2 else labels for labels in random_sets(seed, 30)] for seed in range(3)]
-    triples = [(c, i, s) for c, row in enumerate(sets) for i, s in enumerate(row) if s is not None]
-    ours = value(krippendorff_alpha(sets, distance), 30)[0]
-    assert ours[2] == pytest.approx(AnnotationTask(triples, distance=distance).alpha())
-    assert ours[2] == pytest.approx((ours[0] - ours[1]) / (1 - ours[1]))
+@pytest.mark.parametrize(("ours", "theirs"), [(masi, masi_distance), (jaccard, jaccard_distance)])
+def test_alpha_is_nltks_also_where_annotations_are_missing(ours: Distance, theirs: Any) -> None:
+    sets = np.array([[labels or frozenset("a") for labels in random_sets(seed, 30)] for seed in range(3)], dtype=object)
+    known = np.random.default_rng(1).random((3, 30)) > 0.2
+    assert (known.sum(axis=0) == 1).any()
+    triples = [(c, i, sets[c, i]) for c, i in zip(*known.nonzero(), strict=True)]
+    given = np.stack([matrix(row.tolist()) for row in sets]) & known[:, :, None]
+    found = value(krippendorff_alpha(given, known, ours), 30)[0]
+    assert found[2] == pytest.approx(AnnotationTask(triples, distance=theirs).alpha())
+    assert found[2] == pytest.approx((found[0] - found[1]) / (1 - found[1]))
 
 
-def test_the_distances_of_empty_sets() -> None:
-    a, empty = frozenset("a"), frozenset[str]()
-    assert (masi(empty, empty), masi(a, empty), masi(empty, a)) == (0, 1, 1)
-    assert (jaccard(empty, empty), jaccard(a, empty), jaccard(empty, a)) == (0, 1, 1)
-    # A set inside the other of twice its size: Jaccard 1/2, times 2/3 for being inside.
-    assert masi(a, frozenset("ab")) == pytest.approx(1 - 1 / 3)
+@pytest.mark.parametrize(("ours", "theirs"), [(masi, masi_distance), (jaccard, jaccard_distance)])
+def test_the_distance_of_any_two_sets_is_nltks_and_0_of_two_empty_ones(ours: Distance, theirs: Any) -> None:
+    every = [frozenset(labels) for size in range(5) for labels in combinations(LABELS, size)]
+    table = ours(matrix(every), matrix(every))
+    assert table[0, 0] == 0
+    for i, a in enumerate(every):
+        for j, b in enumerate(every):
+            assert i == j == 0 or table[i, j] == pytest.approx(theirs(a, b)), (a, b)
 
 
 def statistics(first: list[frozenset[str]], second: list[frozenset[str]]) -> dict[str, Statistic]:
@@ -123,7 +131,7 @@ def statistics(first: list[frozenset[str]], second: list[frozenset[str]]) -> dic
         "augmented kappa": augmented_kappa(a, b),
         "Cohen's kappa": cohen_kappas(a, b),
         "Fleiss' kappa": fleiss_kappas(np.stack([a, b])),
-        "alpha": krippendorff_alpha([first, second], masi),
+        "alpha": krippendorff_alpha(np.stack([a, b]), np.full((2, len(a)), True), masi),
         "bootstrapped": bootstrapped_agreement(a, b),
     }
 
