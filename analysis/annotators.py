@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Literal
 
 import numpy as np
@@ -55,7 +55,8 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Results:
-    """Intervals of (observed, expected, adjusted), by measure, by pair and measure, and by label."""
+    """Intervals of observed, expected and adjusted: of every pair the measures and then the classes; of all annotators
+    the measures; and of the adjusted alone, by class."""
 
     pairs: list[list[list[Interval]]]
     measures: list[list[Interval]]
@@ -78,8 +79,8 @@ def annotator_report(
     is reported, and every pair. Fleiss' kappa is of the items that all annotated, Krippendorff's alpha of those that
     at least two did.
 
-    Tables: ``measures``, ``pairs`` (of more than two annotators), ``classes``, ``annotators``. Where a coefficient is
-    not defined, since nothing but agreement could be expected, it is ``None``.
+    Tables: ``measures``, ``classes``, ``annotators``; of more than two annotators also ``pairs`` and ``class_pairs``.
+    Where a coefficient is not defined, since nothing but agreement could be expected, it is ``None``.
 
     Args:
         min_count: how often an annotator must have given a class for the mean of Cohen's kappa.
@@ -96,16 +97,17 @@ def annotator_report(
     complete = np.asarray(annotations.known.all(axis=0))
     results = _results(annotations, pairs, complete, n_draws, seed)
     classes = _classes(annotations, pairs, results)
-    tables = [_measures(results, len(pairs), _item_counts(annotations, pairs, complete))]
+    tables, class_tables = [_measures(results, len(pairs), _item_counts(annotations, pairs, complete))], [classes]
     if len(annotations.annotators) > 2:
         tables.append(_pair_table(pairs, results))
+        class_tables.append(_class_table(annotations.labels, pairs, results))
     return Report(
         title="Annotator agreement",
         facts={"files": list(files), **_facts(annotations, min_count, occurrence, n_draws, seed)},
         headline=tuple(table.name for table in tables),
         sections=(
             Section(title="Agreement", tables=tuple(tables)),
-            Section(title="Classes", tables=(classes,), charts=(_chart(classes),)),
+            Section(title="Classes", tables=tuple(class_tables), charts=(_chart(classes),)),
             Section(title="Annotations", tables=(_annotator_table(annotations),)),
         ),
     )
@@ -137,18 +139,16 @@ def _results(
         found = np.stack([of_pair(weights) for of_pair in of_pairs], axis=1)
         measures, cohen = np.split(_mean(found, axis=1), [len(OF_PAIRS)], axis=1)
         presence = np.full((len(weights), 1 + n_labels, 3), np.nan) if fleiss is None else fleiss(weights)
-        parts = [found[:, :, : len(OF_PAIRS)], measures, presence[:, :1], *(alpha(weights) for alpha in of_all)]
-        return np.concatenate([part.reshape(len(weights), -1) for part in (*parts, cohen, presence[:, 1:])], axis=1)
+        parts = [found, measures, presence[:, :1], *(alpha(weights) for alpha in of_all), cohen, presence[:, 1:]]
+        return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)
 
     intervals = _intervals(statistic, len(annotations.items), n_draws, seed)
-    triples = [intervals[at : at + 3] for at in range(0, len(intervals), 3)]
-    n_found, n_measures = len(pairs) * len(OF_PAIRS), len(OF_PAIRS) + len(OF_ALL)
-    rest = triples[n_found + n_measures :]
+    triples = iter([intervals[at : at + 3] for at in range(0, len(intervals), 3)])
     return _Results(
-        pairs=[triples[at : at + len(OF_PAIRS)] for at in range(0, n_found, len(OF_PAIRS))],
-        measures=triples[n_found : n_found + n_measures],
-        cohen=[triple[2] for triple in rest[:n_labels]],
-        fleiss=[triple[2] for triple in rest[n_labels:]],
+        pairs=[list(islice(triples, len(OF_PAIRS) + n_labels)) for _ in pairs],
+        measures=list(islice(triples, len(OF_PAIRS) + len(OF_ALL))),
+        cohen=[triple[2] for triple in islice(triples, n_labels)],
+        fleiss=[triple[2] for triple in triples],
     )
 
 
@@ -216,10 +216,22 @@ def _item_counts(annotations: Annotations, pairs: Sequence[_Pair], complete: np.
 def _pair_table(pairs: Sequence[_Pair], results: _Results) -> Table:
     rows = [
         {"first": pair.names[0], "second": pair.names[1], "measure": name, **_spread(found), "items": len(pair.items)}
-        for pair, by_measure in zip(pairs, results.pairs, strict=True)
-        for name, found in zip(OF_PAIRS, by_measure, strict=True)
+        for pair, of_pair in zip(pairs, results.pairs, strict=True)
+        for name, found in zip(OF_PAIRS, of_pair[: len(OF_PAIRS)], strict=True)
     ]
-    return Table.of("pairs", "Agreement of every two annotators", pd.DataFrame(rows))
+    return Table.of("pairs", "Every two annotators", pd.DataFrame(rows))
+
+
+def _class_table(labels: Sequence[str], pairs: Sequence[_Pair], results: _Results) -> Table:
+    """Cohen's kappa of every class and pair, a row a class."""
+    rows = []
+    for place, label in enumerate(labels):
+        row: dict[str, str | float] = {"class": label}
+        for pair, of_pair in zip(pairs, results.pairs, strict=True):
+            kappa, name = of_pair[len(OF_PAIRS) + place][2], " and ".join(pair.names)
+            row |= {name: kappa.value, f"{name}_low": kappa.low, f"{name}_high": kappa.high}
+        rows.append(row)
+    return Table.of("class_pairs", "Cohen's kappa of every two annotators", pd.DataFrame(rows))
 
 
 def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results) -> Table:
@@ -234,7 +246,8 @@ def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results
         row |= {"cohen": cohen.value, "cohen_low": cohen.low, "cohen_high": cohen.high}
         row |= {"fleiss": fleiss.value, "fleiss_low": fleiss.low, "fleiss_high": fleiss.high}
         rows.append(row)
-    note = "by …: how often the annotator gave the class. in mean: whether it counts in the mean of Cohen's kappa."
+    note = "by …: how often the annotator gave the class. in mean: whether it counts in the mean of Cohen's kappa. "
+    note += "A class that was given a few times has a kappa that says little: its interval says how little."
     frame = pd.DataFrame(rows).sort_values("cohen", ascending=False, kind="stable")
     return Table.of("classes", "Kappa of every class", frame, note=note)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 MEASURES = ("match", "precision", "recall", "f1")
-"""Of two label sets A and B: 1 where they meet; \\|A∩B\\|/\\|B\\|; \\|A∩B\\|/\\|A\\|; 2\\|A∩B\\|/(\\|A\\|+\\|B\\|).
+"""Of two label sets A and B: 1 where they meet; |A∩B|/|B|; |A∩B|/|A|; 2|A∩B|/(|A|+|B|).
 
 All are 1 where both sets are empty, and 0 where one is.
 """

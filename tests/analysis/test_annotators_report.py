@@ -88,6 +88,19 @@ def test_a_pair_is_what_a_report_on_those_two_alone_says(annotations: Annotation
         assert list(of_two[column].astype(float)) == pytest.approx(list(of_three[column].astype(float)), nan_ok=True)
 
 
+def test_the_kappa_of_a_class_is_the_mean_over_pairs_and_every_pair_has_its_own(
+    annotations: Annotations, report: Report
+) -> None:
+    by_pair = frame(report, "class_pairs").set_index("class")
+    _, lee, mia = annotations.given
+    both = annotations.known[1] & annotations.known[2]
+    for place, label in enumerate(annotations.labels):
+        assert by_pair.loc[label, "lee and mia"] == pytest.approx(cohen_kappa_score(lee[both, place], mia[both, place]))
+        names = ["kim and lee", "kim and mia", "lee and mia"]
+        mean = frame(report, "classes").set_index("class").loc[label, "cohen"]
+        assert mean == pytest.approx(by_pair.loc[label, names].astype(float).mean())
+
+
 def test_every_interval_holds_its_value(report: Report) -> None:
     for name in ("measures", "pairs"):
         table = frame(report, name)
