@@ -51,8 +51,8 @@ def swap_test(first: Additive, second: Additive, *, n_swaps: int = N_SWAPS, seed
     n = np.array([len(first)])
     one, other = first.columns.sum(axis=0), second.columns.sum(axis=0)
     moves = second.columns - first.columns
-    # Labels are nodes, too, and gold is often the same on both sides: most columns are there more than once.
-    moves, column = np.unique(moves[moves.any(axis=1)], axis=1, return_inverse=True)
+    # Labels are nodes, too, and gold is often the same on both sides: many columns are there more than once.
+    moves, column = _distinct_columns(moves[moves.any(axis=1)])
     observed = np.abs(first.of_totals(one[None], n) - second.of_totals(other[None], n))[0]
     exact = 2 ** len(moves) <= n_swaps
     reached, total = np.zeros(len(observed)), 0
@@ -64,6 +64,13 @@ def swap_test(first: Additive, second: Additive, *, n_swaps: int = N_SWAPS, seed
         total += len(swaps)
     p = reached / total if exact else (reached + 1) / (total + 1)
     return np.asarray(np.where(np.isnan(observed), np.nan, p))
+
+
+def _distinct_columns(matrix: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """The columns that differ, and which of them each column is."""
+    seen: dict[bytes, int] = {}
+    column = [seen.setdefault(values.tobytes(), len(seen)) for values in matrix.T]
+    return matrix[:, [column.index(number) for number in range(len(seen))]], column
 
 
 def _swaps(n: int, n_swaps: int, seed: int, *, exact: bool) -> Iterator[np.ndarray]:

@@ -108,10 +108,10 @@ def confusions(scored: Mapping[Mode, Scored], settings: Settings) -> Section:
     errors, swapped, charts = [], [], []
     for mode, one in scored.items():
         kept, without = one.answers.sets, one.answers.sets.under("empty on both sides", none)
+        swapped.append(_said(substitutions(kept), mode))
         errors += [_said(_errors(kept, f"all with {none}"), mode), _said(_total(without, f"all without {none}"), mode)]
         for name, variant, sets in (("with", f"with {none}", kept), ("without", f"without {none}", without)):
             charts.append(_heatmap(f"confusion_{name}_none_{mode}", f"Confusion, {mode}, {variant}", sets))
-            swapped.append(_said(substitutions(sets).assign(labels=variant), mode))
     return Section(
         title="Confusion",
         text=(

@@ -37,7 +37,8 @@ class LabelSets:
 
     def of(self, rows: Sequence[int] | np.ndarray) -> LabelSets:
         """Those memes, in that order; a meme may be named twice."""
-        return LabelSets(self.names, self.gold[rows], self.predicted[rows])
+        at = np.asarray(rows, dtype=np.intp)
+        return LabelSets(self.names, self.gold[at], self.predicted[at])
 
     def under(self, convention: NoneLabel, none: str | None) -> LabelSets:
         """The same sets under a convention for the label ``none``; ``None``: there is no such label."""

@@ -65,14 +65,9 @@ class Scored:
         return self.sets.with_ancestors(Ancestors.of(self.sets.names, self.settings.task.expand))
 
     @cached_property
-    def measures(self) -> Additive:
-        """All measures, hierarchical and flat."""
-        return measures(self.sets, self.nodes)
-
-    @cached_property
     def intervals(self) -> pd.DataFrame:
         """All measures with their intervals: kind, measure, name, value, low, high."""
-        return intervals(self.measures, n_draws=self.settings.n_draws, seed=self.settings.seed)
+        return intervals(measures(self.sets, self.nodes), n_draws=self.settings.n_draws, seed=self.settings.seed)
 
     @cached_property
     def right(self) -> np.ndarray:
@@ -80,8 +75,11 @@ class Scored:
         return exact(self.sets)
 
     def of(self, rows: Sequence[int]) -> Additive:
-        """The measures of some of the memes, in that order."""
-        return self.measures.of(rows)
+        """All measures, hierarchical and flat, of some of the memes, in that order.
+
+        Made anew each time: what 66,000 memes add takes 90 MB, and as much again for each mode that were kept.
+        """
+        return measures(self.sets.of(rows), self.nodes.of(rows))
 
     def overall(self, kind: Kind, names: Sequence[str]) -> dict[str, float]:
         """Measures of whole sets as columns, each followed by its interval: x, x_low, x_high."""

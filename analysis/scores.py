@@ -76,10 +76,6 @@ class Additive:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def of(self, rows: Sequence[int]) -> Additive:
-        """The same measures of some of the memes, in that order."""
-        return Additive(self.index, self.columns[list(rows)], self.of_totals)
-
     def statistic(self, weights: np.ndarray) -> np.ndarray:
         """The measures when meme i counts ``weights[draw, i]`` times: what :func:`bootstrap` takes."""
         return self.of_totals(weights @ self.columns, weights.sum(axis=1))
