@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xai.analysis.labelsets import indicator
 from xai.datasets import split_labels
 from xai.strict_json import STRICT
 from xai.tasks import Task
@@ -43,8 +44,8 @@ class Annotations:
     @cached_property
     def given(self) -> np.ndarray:
         """Whether an annotator gave an item a label, bool ``(n_annotators, n_items, n_labels)``."""
-        cells = [[[label in (found or ()) for label in self.labels] for found in row] for row in self.sets]
-        return np.array(cells, dtype=bool).reshape(len(self.annotators), len(self.items), len(self.labels))
+        rows = [indicator([found or () for found in row], self.labels) for row in self.sets]
+        return np.array(rows, dtype=bool).reshape(len(self.annotators), len(self.items), len(self.labels))
 
     @cached_property
     def known(self) -> np.ndarray:
