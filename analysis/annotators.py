@@ -195,7 +195,8 @@ def _measures(results: _Results, n_pairs: int, n_items: Sequence[int]) -> Table:
         {"measure": name, **_spread(found), "items": n}
         for name, found, n in zip((*names, *OF_ALL), results.measures, n_items, strict=True)
     ]
-    return Table.of("measures", "Coefficients", pd.DataFrame(rows), note=_NOTE)
+    note = f"{_NOTE} Means of pairs are of the pairs' own values, of the adjusted as well." if n_pairs > 1 else _NOTE
+    return Table.of("measures", "Coefficients", pd.DataFrame(rows), note=note)
 
 
 def _spread(found: Sequence[Interval]) -> dict[str, float]:
@@ -246,7 +247,7 @@ def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results
         row |= {"cohen": cohen.value, "cohen_low": cohen.low, "cohen_high": cohen.high}
         row |= {"fleiss": fleiss.value, "fleiss_low": fleiss.low, "fleiss_high": fleiss.high}
         rows.append(row)
-    note = "by …: how often the annotator gave the class. in mean: whether it counts in the mean of Cohen's kappa. "
+    note = "by …: how often the annotator gave the class. in mean: whether, or in how many pairs, it counts in the mean of Cohen's kappa. "
     note += "A class that was given a few times has a kappa that says little: its interval says how little."
     frame = pd.DataFrame(rows).sort_values("cohen", ascending=False, kind="stable")
     return Table.of("classes", "Kappa of every class", frame, note=note)
