@@ -247,8 +247,10 @@ def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results
         row |= {"cohen": cohen.value, "cohen_low": cohen.low, "cohen_high": cohen.high}
         row |= {"fleiss": fleiss.value, "fleiss_low": fleiss.low, "fleiss_high": fleiss.high}
         rows.append(row)
-    note = "by …: how often the annotator gave the class. in mean: whether, or in how many pairs, it counts in the mean of Cohen's kappa. "
-    note += "A class that was given a few times has a kappa that says little: its interval says how little."
+    note = (
+        "by …: how often the annotator gave the class. in mean: whether, or in how many pairs, it counts in the mean "
+        "of Cohen's kappa. A class that was given a few times has a kappa that says little: its interval says how little."
+    )
     frame = pd.DataFrame(rows).sort_values("cohen", ascending=False, kind="stable")
     return Table.of("classes", "Kappa of every class", frame, note=note)
 
