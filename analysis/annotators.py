@@ -249,7 +249,7 @@ def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results
         rows.append(row)
     note = (
         "by …: how often the annotator gave the class. in mean: whether, or in how many pairs, it counts in the mean "
-        "of Cohen's kappa. A class that was given a few times has a kappa that says little: its interval says how little."
+        "of Cohen's kappa. A class that was given rarely has a kappa that says little: its interval says how little."
     )
     frame = pd.DataFrame(rows).sort_values("cohen", ascending=False, kind="stable")
     return Table.of("classes", "Kappa of every class", frame, note=note)
