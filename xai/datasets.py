@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from xai.schema import Failure, Meme
 from xai.strict_json import STRICT
 
-__all__ = ["DatasetRecord", "jsonl_path", "meme_line", "read_memes", "write_memes"]
+__all__ = ["DatasetRecord", "jsonl_path", "meme_line", "read_memes", "split_labels", "write_memes"]
 
 DatasetRecord = Meme | Failure
 """One record of a dataset: a meme, or why it cannot be read."""
@@ -294,7 +294,7 @@ def _table_row(place: str, columns: dict[str, Any]) -> _Row:
     values = {name: value for name, value in columns.items() if name not in empty}
     try:
         if isinstance(values.get("labels"), str):
-            values["labels"] = _split_labels(values["labels"])
+            values["labels"] = split_labels(values["labels"])
         if isinstance(values.get("words"), str):
             values["words"] = json.loads(values["words"])
     except json.JSONDecodeError:
@@ -308,8 +308,12 @@ _STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _STRING_LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*,?\s*)?\]", re.DOTALL)
 
 
-def _split_labels(cell: str) -> list[str]:
-    """Labels written as a JSON list, a Python list, or with ``|`` or ``;`` between; commas belong to names."""
+def split_labels(cell: str) -> list[str]:
+    """Labels written as a JSON list, a Python list, or with ``|`` or ``;`` between; commas belong to names.
+
+    Raises:
+        ValueError: it begins like a list and is none of strings.
+    """
     cell = cell.strip()
     if not cell.startswith("["):
         separator = "|" if "|" in cell else ";"

@@ -143,6 +143,11 @@ class Prediction(Record):
     ``answer_source`` says where the answer comes from: ``generated`` by the model of the run, ``given_ids``
     from elsewhere by its token ids, or ``given_text``, tokenised anew, so that the tokens need not be those
     of who wrote it. ``attention`` and ``dtype`` are those that the model answered with; ``None`` if it did not.
+
+    ``confidence`` is what the answer says of itself, 0 to 1, where the task asks for it; ``None``: not asked, not
+    said, or not to be read without guessing. ``log_probability`` is the natural logarithm of the probability of
+    ``generated_ids`` given the prompt, by the model's own logits (no temperature, no penalty); ``None`` for an answer
+    that it did not generate.
     """
 
     meme_id: str
@@ -159,6 +164,8 @@ class Prediction(Record):
     answer_source: AnswerSource = "generated"
     attention: str | None = None
     dtype: str | None = None
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    log_probability: float | None = None
 
 
 class TokenTable(Record):
