@@ -1,0 +1,48 @@
+"""Whether an answer was right: its labels against the gold labels, meme by meme."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from xai.tasks import Task
+
+LOW_F1 = 0.5
+"""Answers with a hierarchical F1 below this are looked at apart."""
+
+
+class Outcome(NamedTuple):
+    """``right``: exactly the gold labels; ``f1``: hierarchical F1 of this one answer, 0 to 1. ``None``: no gold labels."""
+
+    right: bool | None
+    f1: float | None
+
+
+class Judge:
+    """Judges answers by a task's tree; "none of these" counts as the empty set on both sides, as in ``xai score``.
+
+    A gold label that the task does not have makes the outcome unknown; ``unknown`` collects such labels.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.unknown: set[str] = set()
+        self._task = task
+        self._judged = lru_cache(maxsize=None)(self._judge)
+
+    def outcome(self, gold: Sequence[str] | None, labels: Sequence[str]) -> Outcome:
+        """What an answer came to; the order of labels does not matter."""
+        if gold is None:
+            return Outcome(None, None)
+        return self._judged(frozenset(gold), frozenset(labels))
+
+    def _judge(self, gold: frozenset[str], labels: frozenset[str]) -> Outcome:
+        matched = {label: self._task.match_label(label) for label in gold}
+        self.unknown |= {label for label, found in matched.items() if found is None}
+        wanted = {found for found in matched.values() if found is not None}
+        if None in matched.values():
+            return Outcome(None, None)
+        none = {self._task.none_label}
+        ours, theirs = self._task.expand(labels - none), self._task.expand(wanted - none)
+        n = len(ours) + len(theirs)
+        return Outcome(labels - none == wanted - none, 2 * len(ours & theirs) / n if n else 1.0)
