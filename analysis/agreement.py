@@ -26,7 +26,7 @@ from xai.analysis.rankings import (
     rank_biased_overlap,
 )
 from xai.analysis.reading import answers_with_explanations
-from xai.analysis.regions import Region, RegionsOf, named_boxes, region_agreement, regions_in
+from xai.analysis.regions import Region, RegionsOf, named_boxes, region_agreement, region_weights, regions_in
 from xai.analysis.words import STOPWORDS_VERSION, stop_words
 from xai.attribution.align import Pooling, is_spaceless, normal_form, split_words, word_image_relevance
 from xai.parts import write_atomically
@@ -273,16 +273,19 @@ def _rows(
         text = _text(answer, explanations[0], brought)
         shared = _answer(answer, text, k)
         about = _about_answer(answer, shared, judge) | {"pooling": pooling}
-        boxes = _about_concepts(answer, regions_of)
+        concepts = _about_concepts(answer, explanations[0], regions_of)
         for row in explanations:
             values = _values(row, text, column, pooling)
-            yield row["target"], {
-                **about,
-                **_compared(shared, values),
-                **_pictured(row, *boxes),
-                "method": row["method"],
-                "target": row["target"],
-            }
+            yield (
+                row["target"],
+                {
+                    **about,
+                    **_compared(shared, values),
+                    **_pictured(row, *concepts),
+                    "method": row["method"],
+                    "target": row["target"],
+                },
+            )
 
 
 def _answer(answer: Mapping[str, Any], text: _Text, k: int | None) -> _Answer:
@@ -367,23 +370,29 @@ def _order(ranked: Mapping[str, float], units: Sequence[str]) -> float:
     return kendall_tau([-place for place in range(len(both))], [ranked[word] for word in both])
 
 
-def _about_concepts(answer: Mapping[str, Any], regions_of: RegionsOf) -> tuple[int, int, Sequence[Any]]:
-    """Concepts that the rationale names, how many of them have a region, and the boxes of these."""
+def _about_concepts(
+    answer: Mapping[str, Any], row: Mapping[str, Any], regions_of: RegionsOf
+) -> tuple[int, int, np.ndarray | None]:
+    """Concepts that the rationale names, how many have a region, and how much of each cell these cover."""
     concepts = {form for concept in answer["referred_image_concepts"] if (form := _form(concept))}
     if not concepts or answer["metadata"] in (None, "{}"):
-        return len(concepts), 0, ()
+        return len(concepts), 0, None
     try:
         regions: Sequence[Region] = regions_of(json.loads(answer["metadata"]))
+        n_placed, boxes = named_boxes(concepts, regions)
+        if not boxes or row["image_levels"] is None:
+            return len(concepts), n_placed, None
+        size, grid = (row["image_width"], row["image_height"]), (int(row["image_shape"][1]), int(row["image_shape"][2]))
+        return len(concepts), n_placed, region_weights(boxes, size, grid)
     except ValueError as error:
         raise ValueError(f"meme {answer['meme_id']!r}: {error}") from None
-    return len(concepts), *named_boxes(concepts, regions)
 
 
-def _pictured(row: Mapping[str, Any], n_concepts: int, n_placed: int, boxes: Sequence[Any]) -> dict[str, Any]:
+def _pictured(row: Mapping[str, Any], n_concepts: int, n_placed: int, weights: np.ndarray | None) -> dict[str, Any]:
     counts: dict[str, Any] = {"n_concepts": n_concepts, "n_placed": n_placed}
-    if not boxes or row["image_levels"] is None:
+    if weights is None:
         return counts | dict.fromkeys(IMAGE_MEASURES, _NAN)
-    found = region_agreement(_image(row), (row["image_width"], row["image_height"]), boxes)
+    found = region_agreement(_image(row), weights)
     values = (found.mass, found.area, found.mass - found.area, found.cell_mass, found.cell_area, found.hit)
     return counts | dict(zip(IMAGE_MEASURES, values, strict=True))
 

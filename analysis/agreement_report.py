@@ -27,6 +27,35 @@ _PER_ANSWER = (
     "the answer names, whichever of its labels they are for."
 )
 
+_OF_SETS = (
+    f"Jaccard of k relevance words and the rationale, k being as many as it names that are in the text, at most "
+    f"{MAX_WORDS}, unless it was set. Chance: k words drawn blindly from the same text (hypergeometric); excess is what "
+    f"is above it. jaccard lemma takes all forms of a word as one. overlap counts shared words. In brackets: {LEVEL:.0%} "
+    "bootstrap interval over memes."
+)
+_OF_RANKS = (
+    f"rbo: rank-biased overlap (extrapolated, p = {RBO_P:g}). auroc and average precision: of relevance for being named; "
+    "chance gives 0.5 and about the prevalence, the share of a text's words that are named, which is also what chance "
+    "gives for top named: how often the word with most relevance is named. kendall tau: of the order in which the "
+    "rationale names its words and their relevance, where it names two or more. Each is over the memes where it is "
+    "defined."
+)
+_OF_COUNTS = (
+    "In memes: without text; not asked (image mode, whose prompts ask for no words); empty (a rationale without a "
+    "content word). In words of the rest: n exact, inflected and invented of the rationales, n flagged of the texts "
+    "(left out), and n unplaced, whose place in the picture is not known."
+)
+_OF_PICTURES = (
+    "image mass: share of the positive relevance of the picture in the boxes of the things that the answer names, a "
+    "cell's relevance lying evenly over its area; image area: the boxes' share of the picture, expected of relevance "
+    "that is spread evenly; image excess: mass - area. image cell mass and cell area: the same of the whole cells that "
+    "a box touches. image hit: how often the cell with most relevance is one of these; by chance, the cell area."
+)
+_OF_OUTCOMES = (
+    f"right: exactly the gold labels; wrong: any other answer; {LOW}: the wrong ones whose hierarchical F1 of this one "
+    "meme is that low. The label for none of these counts as the empty set on both sides."
+)
+
 
 def agreement_report(
     runs: Mapping[str, Run],
@@ -81,18 +110,24 @@ def grouped(
     """Means of measures with bootstrap intervals over the rows of each group, which are memes.
 
     Columns: those of ``by``, n (rows whose ``counted`` is known), and x, x_low, x_high of every measure, each over the
-    rows where it is known.
+    rows where it is known; of a single row there is no interval.
     """
     rows = []
     for key, group in frame.groupby(list(by), sort=True):
         values = group[list(measures)].to_numpy(dtype=float)
         found = bootstrap(weighted_mean(values), len(values), n_draws=n_draws, seed=seed)
         row = dict(zip(by, key, strict=True)) | {"n": int(group[counted].notna().sum())}
-        for measure, (value, low, high) in zip(measures, found, strict=True):
-            row |= {measure: value, f"{measure}_low": low, f"{measure}_high": high}
+        known = (~np.isnan(values)).sum(axis=0)
+        for measure, (value, low, high), n_known in zip(measures, found, known, strict=True):
+            row |= {measure: value} | dict(_ends(measure, low, high, n_known > 1))
         rows.append(row)
     names = [f"{measure}{end}" for measure in measures for end in ("", "_low", "_high")]
     return pd.DataFrame(rows, columns=[*by, "n", *names])
+
+
+def _ends(measure: str, low: float, high: float, known: bool) -> Iterator[tuple[str, float]]:
+    for end, value in (("low", low), ("high", high)):
+        yield f"{measure}_{end}", value if known else float("nan")
 
 
 class _Intervals:
@@ -118,36 +153,14 @@ def _agreement(memes: pd.DataFrame, intervals: _Intervals) -> Section:
             "that the answer names. Agreement compares two explanations; it does not say which of them is right."
         ),
         tables=(
+            intervals.table("agreement", "Overlap of the two sets of words", memes, BY, sets, note=_OF_SETS),
             intervals.table(
-                "agreement", "Overlap of the two sets of words", memes, BY, sets,
-                note=(
-                    f"Jaccard of k relevance words and the rationale, k being as many as it names that are in the text, "
-                    f"at most {MAX_WORDS}. Chance: k words drawn blindly from the same text (hypergeometric); excess is "
-                    "what is above it. jaccard lemma takes all forms of a word as one. overlap counts shared words. "
-                    f"In brackets: {LEVEL:.0%} bootstrap interval over memes."
-                ),
+                "rank_agreement", "Agreement of the whole ranking of words", memes, BY, ranks, note=_OF_RANKS
             ),
-            intervals.table(
-                "rank_agreement", "Agreement of the whole ranking of words", memes, BY, ranks,
-                note=(
-                    f"rbo: rank-biased overlap (extrapolated, p = {RBO_P:g}). auroc and average precision: of relevance "
-                    "for being named; chance gives 0.5 and about the prevalence, the share of a text's words that are "
-                    "named, which is also what chance gives for top named: how often the word with most relevance is "
-                    "named. kendall tau: of the order in which the rationale names its words and their relevance, "
-                    "where it names two or more. Each is over the memes where it is defined."
-                ),
-            ),
-            Table.of(
-                "counts", "What was compared, and what was left out", _counts(memes),
-                note=(
-                    "In memes: without text; not asked (image mode, whose prompts ask for no words); empty (a rationale "
-                    "without a content word). In words of the rest: n exact, inflected and invented of the rationales, "
-                    "n flagged of the texts (left out), and n unplaced, whose place in the picture is not known."
-                ),
-            ),
+            Table.of("counts", "What was compared, and what was left out", _counts(memes), note=_OF_COUNTS),
         ),
         charts=(_histogram(memes),),
-    )  # fmt: skip
+    )
 
 
 def _counts(memes: pd.DataFrame) -> pd.DataFrame:
@@ -176,22 +189,17 @@ def _outcomes(memes: pd.DataFrame, intervals: _Intervals) -> Section | None:
         [*BY, "prediction"], _SHORT,
     )  # fmt: skip
     named = found.frame.assign(prediction=[list(groups)[int(code)] for code in found.frame["prediction"]])
-    table = Table.of(
-        found.name, found.title, named,
-        note=(
-            f"right: exactly the gold labels; wrong: any other answer; {LOW}: the wrong ones whose hierarchical F1 of "
-            "this one meme is that low. NO label counts as the empty set on both sides."
-        ).replace("NO label", "The label for none of these"),
-    )  # fmt: skip
+    table = Table.of(found.name, found.title, named, note=_OF_OUTCOMES)
     return Section(title="Right and wrong predictions", tables=(table,), charts=(_outcome_chart(named),))
 
 
 def _labels(labels: pd.DataFrame, intervals: _Intervals) -> Section | None:
-    if labels["jaccard"].notna().sum() == 0:
+    labels = labels[labels["jaccard"].notna()]
+    if labels.empty:
         return None
     table = intervals.table("by_label", "By label, from the relevance of each label alone", labels,
                             [*BY, "target"], _SHORT, note=_PER_ANSWER)  # fmt: skip
-    maps = (_label_map(key, group, number) for number, (key, group) in _groups(labels[labels["jaccard"].notna()]))
+    maps = (_label_map(key, group, number) for number, (key, group) in _groups(labels))
     return Section(title="Labels", text=_PER_ANSWER, tables=(table,), charts=tuple(maps))
 
 
@@ -231,18 +239,14 @@ def _picture(memes: pd.DataFrame, labels: pd.DataFrame, intervals: _Intervals) -
     placed = memes[memes["image_area"].notna()]
     if placed.empty:
         return None
-    note = (
-        "image mass: share of the positive relevance of the picture in the boxes of the things that the answer names, "
-        "a cell's relevance lying evenly over its area; image area: the boxes' share of the picture, expected of "
-        "relevance that is spread evenly; image excess: mass - area. image cell mass and cell area: the same of the "
-        "whole cells that a box touches. image hit: how often the cell with most relevance is one of these; by chance, "
-        "the cell area."
-    )
-    tables = [intervals.table("picture", "Relevance in the regions that are named", placed, BY, list(IMAGE_MEASURES), note=note)]
+    title, measures = "Relevance in the regions that are named", list(IMAGE_MEASURES)
+    tables = [intervals.table("picture", title, placed, BY, measures, note=_OF_PICTURES)]
     by_label = labels[labels["image_area"].notna()]
     if not by_label.empty:
-        tables.append(intervals.table("picture_by_label", "The same by label", by_label, [*BY, "target"], list(IMAGE_MEASURES),
-                                      note=_PER_ANSWER))  # fmt: skip
+        by = [*BY, "target"]
+        tables.append(
+            intervals.table("picture_by_label", "The same by label", by_label, by, measures, note=_PER_ANSWER)
+        )
     n_concepts, n_placed = int(memes["n_concepts"].sum()), int(memes["n_placed"].sum())
     text = f"Answers name {n_concepts} things in the pictures, of which the record has a region for {n_placed}."
     return Section(title="The picture", text=text, tables=tuple(tables))
@@ -280,8 +284,9 @@ def _label_map(key: tuple[str, ...], group: pd.DataFrame, number: int) -> Heatma
 def _outcome_chart(frame: pd.DataFrame) -> Chart:
     series = []
     for _, (key, group) in _groups(frame[frame["jaccard"].notna()]):
-        values = ([*map(float, group[name])] for name in ("jaccard", "jaccard_low", "jaccard_high"))
-        y, low, high = (tuple(value) for value in values)
+        shown = group[["jaccard", "jaccard_low", "jaccard_high"]].astype(float)
+        low, high = shown["jaccard_low"].fillna(shown["jaccard"]), shown["jaccard_high"].fillna(shown["jaccard"])
+        y, low, high = (tuple(map(float, values)) for values in (shown["jaccard"], low, high))
         series.append(Series(name=_label(key, frame), x=tuple(group["prediction"]), y=y, low=low, high=high))
     return Chart(name="jaccard_by_outcome", title="Jaccard by what the prediction was", kind="bars",
                  x_label="prediction", y_label="mean Jaccard", series=tuple(series))  # fmt: skip
@@ -301,7 +306,7 @@ def _groups(frame: pd.DataFrame) -> Iterator[tuple[int, tuple[tuple[str, ...], p
 
 def _label(key: Sequence[str], frame: pd.DataFrame) -> str:
     """What tells a group apart from the others of a table."""
-    varying = [value for name, value in zip(BY, key, strict=True) if frame[name].nunique() > 1]
+    varying = [value for name, value in zip(BY, key, strict=True) if len(frame[name].unique()) > 1]
     return ", ".join(varying or [key[1]])
 
 

@@ -13,7 +13,7 @@ LOW_F1 = 0.5
 
 
 class Outcome(NamedTuple):
-    """``right``: exactly the gold labels; ``f1``: hierarchical F1 of this one answer, 0 to 1. ``None``: no gold labels."""
+    """``right``: exactly the gold labels; ``f1``: hierarchical F1 of this one answer, 0 to 1; ``None`` without gold."""
 
     right: bool | None
     f1: float | None

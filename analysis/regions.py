@@ -47,13 +47,14 @@ _NAN = float("nan")
 
 
 def regions_in(metadata: Mapping[str, Any]) -> tuple[Region, ...]:
-    """The regions in ``metadata["regions"]``: ``[{"name": …, "boxes": [[x0, y0, x1, y1], …]}, …]``.
+    """The regions in ``metadata["regions"]``: ``[{"name": …, "boxes": [[x0, y0, x1, y1], …]}, …]``, or that as JSON.
 
     Raises:
         ValueError: they do not have this form.
     """
+    found = metadata.get("regions") or ()
     try:
-        return _REGIONS.validate_python(metadata.get("regions") or ())
+        return _REGIONS.validate_json(found) if isinstance(found, str) else _REGIONS.validate_python(found)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -73,31 +74,35 @@ def named_boxes(concepts: Iterable[str], regions: Sequence[Region]) -> tuple[int
     return len(found), tuple(box for form in found for box in places[form])
 
 
-def region_agreement(image: np.ndarray, image_size: tuple[int, int], boxes: Sequence[Box]) -> RegionAgreement:
-    """Where the relevance of a picture lies, beside some boxes.
+def region_agreement(image: np.ndarray, weights: np.ndarray) -> RegionAgreement:
+    """Where the relevance of a picture lies, beside some regions.
 
     Args:
         image: signed relevance, ``(grid_h, grid_w)`` in reading order.
-        image_size: (width, height) of the original picture in pixels.
-        boxes: in its pixels; where they overlap, area counts once.
-
-    Raises:
-        ValueError: a box is turned round, or picture or grid has no area.
+        weights: how much of each cell the regions cover, from :func:`region_weights`.
     """
-    weights = _union(boxes, image_size, (image.shape[0], image.shape[1]))
-    positive = np.clip(image, 0, None)
-    total, touched = float(positive.sum()), weights > 0
+    positive, touched = np.maximum(image, 0), weights > 0
+    total = float(positive.sum())
     return RegionAgreement(
         mass=float((positive * weights).sum()) / total if total > 0 else _NAN,
-        area=float(weights.mean()),
+        area=float(weights.sum()) / weights.size,
         cell_mass=float(positive[touched].sum()) / total if total > 0 else _NAN,
-        cell_area=float(touched.mean()),
+        cell_area=int(touched.sum()) / weights.size,
         hit=float(touched.flat[int(image.argmax())]),
     )
 
 
-def _union(boxes: Sequence[Box], image_size: tuple[int, int], grid_hw: tuple[int, int]) -> np.ndarray:
-    """How much of each cell's area the boxes cover together, ``(grid_h, grid_w)``."""
+def region_weights(boxes: Sequence[Box], image_size: tuple[int, int], grid_hw: tuple[int, int]) -> np.ndarray:
+    """How much of each cell's area boxes cover together, float ``(grid_h, grid_w)``; where they overlap, once.
+
+    Args:
+        boxes: in pixels of the original picture.
+        image_size: its (width, height).
+        grid_hw: ``(grid_h, grid_w)``.
+
+    Raises:
+        ValueError: a box is turned round, or picture or grid has no area.
+    """
     if any(_overlap(a, b) for a, b in combinations(boxes, 2)):
         words = [Word(text="region", start=0, end=6, box=box) for box in boxes]
         return word_cell_shares(words, image_size, grid_hw).sum(axis=0)

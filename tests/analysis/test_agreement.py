@@ -288,7 +288,9 @@ def test_the_tables_are_written_with_stable_types_and_read_by_duckdb(tmp_path: P
     run = run_of(tmp_path, explained("m", "crooked senator", [], (), mode="image"))
     paths = write_agreement(agreement_tables(run), run.reports)
     assert sorted(path.name for path in run.reports.iterdir()) == ["agreement.parquet", "agreement_labels.parquet"]
-    types = dict(duckdb.sql(f"DESCRIBE SELECT * FROM '{paths['memes']}'").df()[["column_name", "column_type"]].to_numpy())
+    types = dict(
+        duckdb.sql(f"DESCRIBE SELECT * FROM '{paths['memes']}'").df()[["column_name", "column_type"]].to_numpy()
+    )
     assert types["shared"] == types["invented"] == "VARCHAR[]"
     assert (types["jaccard"], types["right"], types["n_words"]) == ("DOUBLE", "BOOLEAN", "BIGINT")
     assert duckdb.sql(f"SELECT jaccard, language FROM '{paths['memes']}'").fetchall() == [(None, "en")]

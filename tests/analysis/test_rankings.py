@@ -121,13 +121,19 @@ def test_weights_count_an_item_as_often_as_if_it_stood_there_so_often(
 
 
 def test_the_interval_of_an_auroc_is_over_owners() -> None:
-    values, relevant, owner = np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, False, True, False]), np.array([0, 0, 1, 1])
+    values, relevant, owner = (
+        np.array([3.0, 1.0, 2.0, 0.0]),
+        np.array([True, False, True, False]),
+        np.array([0, 0, 1, 1]),
+    )
     interval = bootstrap(weighted_auroc(values, relevant, owner), 2)[0]
     # Either owner twice: its relevant item wins. Both: all four pairs are won.
     assert tuple(interval) == (1, 1, 1)
 
 
-@pytest.mark.parametrize(("n", "present", "k", "named"), [(6, 2, 2, 3), (5, 5, 3, 5), (7, 0, 3, 2), (8, 3, 0, 3), (4, 3, 3, 4)])
+@pytest.mark.parametrize(
+    ("n", "present", "k", "named"), [(6, 2, 2, 3), (5, 5, 3, 5), (7, 0, 3, 2), (8, 3, 0, 3), (4, 3, 3, 4)]
+)
 def test_chance_is_the_mean_over_all_draws(n: int, present: int, k: int, named: int) -> None:
     rationale = set(range(present)) | {f"invented {i}" for i in range(named - present)}
     draws = [set(draw) for draw in combinations(range(n), k)]

@@ -172,6 +172,11 @@ def report_peak(run: Run) -> None:
     print(json.dumps(asdict(Peak(loaded, _resident("VmHWM") if peak_is_reset else _highest()))))
 
 
+def highest_resident() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    return _resident("VmHWM") if _STATUS.exists() else _highest()
+
+
 def _seconds(run: Run) -> float:
     gc.collect()
     begin = time.perf_counter()

@@ -22,7 +22,9 @@ def analyze(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders made by `xai explain`.")],
     pooling: Annotated[Literal["sum", "mean_abs"], typer.Option(help="How tokens make a word's relevance.")] = "sum",
     k: Annotated[int | None, typer.Option(min=1, help="Relevance words; by default as many as are named.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Where the report goes; the first run's reports.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the report goes; the first run's reports.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Relevance against rationale: how far what carries the relevance is what the model says it used.
