@@ -28,16 +28,16 @@ _PER_ANSWER = (
 )
 
 _OF_SETS = (
-    f"Jaccard of k relevance words and the rationale, k being as many as it names that are in the text, at most "
-    f"{MAX_WORDS}, unless it was set. Chance: k words drawn blindly from the same text (hypergeometric); excess is what "
-    f"is above it. jaccard lemma takes all forms of a word as one. overlap counts shared words. In brackets: {LEVEL:.0%} "
-    "bootstrap interval over memes."
+    "Jaccard of k relevance words and the rationale, k being as many as it names that are in the text, at most "
+    f"{MAX_WORDS}, unless it was set. Chance: k words drawn blindly from the same text (hypergeometric); excess is "
+    "what is above it. jaccard lemma takes all forms of a word as one. overlap counts shared words. In brackets: "
+    f"{LEVEL:.0%} bootstrap interval over memes."
 )
 _OF_RANKS = (
-    f"rbo: rank-biased overlap (extrapolated, p = {RBO_P:g}). auroc and average precision: of relevance for being named; "
-    "chance gives 0.5 and about the prevalence, the share of a text's words that are named, which is also what chance "
-    "gives for top named: how often the word with most relevance is named. kendall tau: of the order in which the "
-    "rationale names its words and their relevance, where it names two or more. Each is over the memes where it is "
+    f"rbo: rank-biased overlap (extrapolated, p = {RBO_P:g}). auroc and average precision: of relevance for being "
+    "named; chance gives 0.5 and about the prevalence, the share of a text's words that are named, which is also what "
+    "chance gives for top named: how often the word with most relevance is named. kendall tau: of the order in which "
+    "the rationale names its words and their relevance, where it names two or more. Each is over the memes where it is "
     "defined."
 )
 _OF_COUNTS = (
