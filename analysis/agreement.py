@@ -83,12 +83,14 @@ class AgreementTables:
     """A run compared: ``memes`` has one row a meme, mode and method, all labels together, ``labels`` one a label.
 
     The columns are :data:`COLUMNS` and :data:`LABEL_COLUMNS`. ``unknown_gold`` are gold labels that the task does not
-    have; what they belong to counts as neither right nor wrong.
+    have; what they belong to counts as neither right nor wrong. ``unjudged`` says why no answer does, if so: the task
+    of the run is not to be had here.
     """
 
     memes: pd.DataFrame
     labels: pd.DataFrame
     unknown_gold: tuple[str, ...] = ()
+    unjudged: str = ""
 
 
 def agreement_tables(
@@ -136,11 +138,11 @@ def agreement_tables(
         raise ValueError(f"pooling must be 'sum' or 'mean_abs', not {pooling!r}")
     if k is not None and k < 0:
         raise ValueError(f"k must be 0 or more, not {k}")
-    judge = Judge(load_task(run.config["task"]))
+    judge, unjudged = _judge_of(run)
     memes, labels = _Columns(COLUMNS), _Columns(LABEL_COLUMNS)
     for target, row in _rows(run, pooling, k, regions_of, judge):
         (memes if target == ALL_LABELS else labels).add(row)
-    return AgreementTables(memes.frame(), labels.frame(), tuple(sorted(judge.unknown)))
+    return AgreementTables(memes.frame(), labels.frame(), tuple(sorted(judge.unknown)), unjudged)
 
 
 def agreement_table(run: Run, *, pooling: Pooling = "sum", k: int | None = None) -> pd.DataFrame:
@@ -261,6 +263,14 @@ class _Answer:
         for index in sorted(self.candidates, key=lambda index: -values[index]):
             best.setdefault(forms[index], float(values[index]))
         return best
+
+
+def _judge_of(run: Run) -> tuple[Judge, str]:
+    """What judges the answers of a run, and why it cannot, where its task is a file that is elsewhere."""
+    try:
+        return Judge(load_task(run.config["task"])), ""
+    except ValueError as error:
+        return Judge(None), str(error)
 
 
 def _rows(

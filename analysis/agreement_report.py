@@ -337,6 +337,8 @@ def _facts(
         "stop lists": STOPWORDS_VERSION,
         "forms of a word": sorted({str(name) for name in memes["lemmas"].unique()}),
     }
+    if unjudged := {name: table.unjudged for name, table in tables.items() if table.unjudged}:
+        facts["right and wrong not known"] = unjudged
     return facts | ({"gold labels outside the task": unknown} if unknown else {})
 
 

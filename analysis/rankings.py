@@ -148,7 +148,8 @@ def weighted_auroc(values: np.ndarray, relevant: np.ndarray, owner: np.ndarray |
         below = np.cumsum(others, axis=1) - others
         pairs = ours.sum(axis=1) * others.sum(axis=1)
         won = (ours * (below + others / 2)).sum(axis=1)
-        return np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0)[:, None]
+        shares: np.ndarray = np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0)
+        return shares[:, None]
 
     return statistic
 

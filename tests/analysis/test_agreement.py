@@ -262,6 +262,16 @@ def test_a_repeated_word_counts_once_with_its_highest_relevance(tmp_path: Path) 
     assert once[measures].tolist() == again[measures].tolist()
 
 
+def test_without_its_task_a_run_is_compared_and_not_judged(tmp_path: Path) -> None:
+    e = explained("m", "crooked senator", [2, 1], ("crooked",))
+    e = e.model_copy(update={"meme": e.meme.model_copy(update={"labels": ("Doubt",)})})
+    with RunWriter(tmp_path / "run", {"task": "moved.yaml"}) as writer:
+        writer.add(e.prediction, [e])
+    tables = agreement_tables(open_run(tmp_path / "run"))
+    assert "'moved.yaml' cannot be read" in tables.unjudged
+    assert (tables.memes["jaccard"][0], tables.memes["right"][0]) == (1, None)
+
+
 def test_the_order_of_records_does_not_matter(tmp_path: Path) -> None:
     memes = [explained(f"m{i}", "crooked senator lies", [i, 2, 1], ("crooked", "war")) for i in range(4)]
     forwards, backwards = (agreement_table(run_of(tmp_path / str(n), *memes[::n])) for n in (1, -1))
