@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def write_agreement(tables: AgreementTables, folder: Path) -> dict[str, Path]:
     paths = {"memes": folder / "agreement.parquet", "labels": folder / "agreement_labels.parquet"}
     for file, frame, columns in (("memes", tables.memes, COLUMNS), ("labels", tables.labels, LABEL_COLUMNS)):
         table = pa.table({name: pa.array(frame[name], type=kind, from_pandas=True) for name, kind in columns.items()})
-        write_atomically(paths[file], lambda path, table=table: pq.write_table(table, path, compression="zstd"))
+        write_atomically(paths[file], partial(_write_parquet, table))
     return paths
 
 
@@ -259,10 +259,15 @@ class _Answer:
 
     def ranked(self, values: Sequence[float]) -> dict[str, float]:
         """Distinct forms that can be relevance words with their highest values, best first; ties in order of text."""
-        forms, best = self.text.forms, {}
+        forms = self.text.forms
+        best: dict[str, float] = {}
         for index in sorted(self.candidates, key=lambda index: -values[index]):
             best.setdefault(forms[index], float(values[index]))
         return best
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd")
 
 
 def _judge_of(run: Run) -> tuple[Judge, str]:

@@ -277,7 +277,7 @@ def _label_map(key: tuple[str, ...], group: pd.DataFrame, number: int) -> Heatma
         columns=tuple(f"{bin_ / _BINS:.1f}" for bin_ in range(_BINS)),
         values=tuple(tuple(shares) for _, shares in rows),
         unit="share of memes",
-        column_label="Jaccard from",
+        column_label="Jaccard, lower end of the bin",
     )
 
 
@@ -285,8 +285,8 @@ def _outcome_chart(frame: pd.DataFrame) -> Chart:
     series = []
     for _, (key, group) in _groups(frame[frame["jaccard"].notna()]):
         shown = group[["jaccard", "jaccard_low", "jaccard_high"]].astype(float)
-        low, high = shown["jaccard_low"].fillna(shown["jaccard"]), shown["jaccard_high"].fillna(shown["jaccard"])
-        y, low, high = (tuple(map(float, values)) for values in (shown["jaccard"], low, high))
+        ends = [shown[name].fillna(shown["jaccard"]) for name in shown]
+        y, low, high = (tuple(map(float, values)) for values in ends)
         series.append(Series(name=_label(key, frame), x=tuple(group["prediction"]), y=y, low=low, high=high))
     return Chart(name="jaccard_by_outcome", title="Jaccard by what the prediction was", kind="bars",
                  x_label="prediction", y_label="mean Jaccard", series=tuple(series))  # fmt: skip

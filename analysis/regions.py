@@ -105,7 +105,7 @@ def region_weights(boxes: Sequence[Box], image_size: tuple[int, int], grid_hw: t
     """
     if any(_overlap(a, b) for a, b in combinations(boxes, 2)):
         words = [Word(text="region", start=0, end=6, box=box) for box in boxes]
-        return word_cell_shares(words, image_size, grid_hw).sum(axis=0)
+        return np.asarray(word_cell_shares(words, image_size, grid_hw).sum(axis=0))
     return sum((box_weights(box, image_size, grid_hw) for box in boxes), np.zeros(grid_hw))
 
 

@@ -73,7 +73,8 @@ def planted_regions(metadata: Mapping[str, Any]) -> Sequence[Region]:
 
 
 def _rationales(memes: pd.DataFrame, truths: Mapping[tuple[str, str], Truth], draws: Mapping[str, int]) -> Table:
-    kinds = [_kind(truths.get(key)) for key in zip(memes["run"], memes["meme_id"], strict=True)]
+    found = [_kind(truths.get(key)) for key in zip(memes["run"], memes["meme_id"], strict=True)]
+    kinds = pd.Series(found, index=memes.index, dtype=object)
     left_out = memes["without_text"].astype(bool) | memes["not_asked"].astype(bool)
     planted = memes.assign(rationale=kinds)[~left_out].dropna(subset="rationale")
     frame = grouped(planted, [*BY, "rationale"], ["jaccard", "rbo", "average_precision"], "jaccard", **draws)
