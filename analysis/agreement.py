@@ -172,10 +172,11 @@ class _Columns:
     def __init__(self, columns: Mapping[str, pa.DataType]) -> None:
         self._values: dict[str, list[Any]] = {name: [] for name in columns}
         self._kinds = columns
+        self._append = [(name, values.append) for name, values in self._values.items()]
 
     def add(self, row: Mapping[str, Any]) -> None:
-        for name, values in self._values.items():
-            values.append(row[name])
+        for name, append in self._append:
+            append(row[name])
 
     def frame(self) -> pd.DataFrame:
         return pd.DataFrame({name: self._series(name, values) for name, values in self._values.items()})
@@ -350,28 +351,29 @@ def _compared(answer: _Answer, values: Sequence[float]) -> dict[str, Any]:
     forms, k = list(ranked), answer.exact_k
     relevance = tuple(forms[:k])
     shared = tuple(word for word in relevance if word in answer.units)
-    named = [form in answer.units for form in forms]
+    named, scores = [form in answer.units for form in forms], list(ranked.values())
+    n_words, n_present = len(forms), sum(named)
     row: dict[str, Any] = {
-        "k": k, "n_words": len(forms), "n_present": sum(named), "relevance_words": relevance, "shared": shared,
+        "k": k, "n_words": n_words, "n_present": n_present, "relevance_words": relevance, "shared": shared,
     }  # fmt: skip
     if not units or not answer.text.words:
         return row | dict.fromkeys(_WORD_MEASURES, _NAN)
     lemma_relevance = list(dict.fromkeys(answer.same[form] for form in forms))[: answer.lemma_k]
     exact = jaccard(relevance, units)
-    chance = expected_jaccard(len(forms), sum(named), len(relevance), len(units))
+    chance = expected_jaccard(n_words, n_present, len(relevance), len(units))
     return row | {
         "overlap": float(len(shared)),
-        "overlap_chance": expected_overlap(len(forms), sum(named), len(relevance)),
+        "overlap_chance": expected_overlap(n_words, n_present, len(relevance)),
         "jaccard": exact,
         "jaccard_lemma": jaccard(lemma_relevance, answer.classes),
         "jaccard_chance": chance,
         "excess": exact - chance,
         "rbo": rank_biased_overlap(forms, units, RBO_P),
         "kendall_tau": _order(ranked, units),
-        "auroc": auroc(list(ranked.values()), named),
-        "average_precision": average_precision(list(ranked.values()), named),
+        "auroc": auroc(scores, named),
+        "average_precision": average_precision(scores, named),
         "top_named": float(named[0]) if named else _NAN,
-        "prevalence": sum(named) / len(named) if named else _NAN,
+        "prevalence": n_present / n_words if n_words else _NAN,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -178,7 +179,7 @@ def _blocks(values: Sequence[float], relevant: Sequence[bool]) -> list[tuple[int
         raise ValueError(f"{len(values)} values for {len(relevant)} items; give one each")
     blocks: list[tuple[int, int]] = []
     last: float | None = None
-    for value, hit in sorted(zip(values, relevant, strict=True), key=lambda pair: -pair[0]):
+    for value, hit in sorted(zip(values, relevant, strict=True), key=itemgetter(0), reverse=True):
         if value == last:
             hits, size = blocks[-1]
             blocks[-1] = (hits + bool(hit), size + 1)
