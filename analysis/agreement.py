@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,9 @@ from xai.analysis.reading import answers_with_explanations
 from xai.analysis.regions import Region, RegionsOf, named_boxes, region_agreement, region_weights, regions_in
 from xai.analysis.words import STOPWORDS_VERSION, stop_words
 from xai.attribution.align import Pooling, is_spaceless, normal_form, split_words, word_image_relevance
-from xai.parts import write_atomically
+from xai.parts import committed, write_atomically
 from xai.schema import ALL_LABELS, Word
-from xai.store import Run
+from xai.store import Run, open_run
 from xai.tasks import load_task
 
 MAX_WORDS = 5
@@ -76,6 +78,8 @@ _THEIRS = (
     *("referred_words", "referred_image_concepts"),
 )
 _NAN = float("nan")
+_SHARE = 256
+"""Parts that a worker compares at a time; to start one for less takes longer than it spares."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,12 @@ class AgreementTables:
 
 
 def agreement_tables(
-    run: Run, *, pooling: Pooling = "sum", k: int | None = None, regions_of: RegionsOf = regions_in
+    run: Run,
+    *,
+    pooling: Pooling = "sum",
+    k: int | None = None,
+    regions_of: RegionsOf = regions_in,
+    workers: int = 1,
 ) -> AgreementTables:
     """Relevance words beside rationale words, for all labels together and for each label that was explained alone.
 
@@ -131,6 +140,11 @@ def agreement_tables(
       of them is set, the measures of words are NaN;
     - right: the labels are exactly the gold ones; f1: hierarchical F1 of the answer; unknown without gold labels.
 
+    Args:
+        regions_of: gives the regions that a meme's metadata name.
+        workers: processes that share the parts of a large run. With more than one, ``regions_of`` must be a function
+            of a module, and a script that calls this needs the guard ``if __name__ == "__main__":``.
+
     Raises:
         ValueError: the pooling is unknown, k is negative, or a meme's regions are malformed.
     """
@@ -138,11 +152,14 @@ def agreement_tables(
         raise ValueError(f"pooling must be 'sum' or 'mean_abs', not {pooling!r}")
     if k is not None and k < 0:
         raise ValueError(f"k must be 0 or more, not {k}")
-    judge, unjudged = _judge_of(run)
-    memes, labels = _Columns(COLUMNS), _Columns(LABEL_COLUMNS)
-    for target, row in _rows(run, pooling, k, regions_of, judge):
-        (memes if target == ALL_LABELS else labels).add(row)
-    return AgreementTables(memes.frame(), labels.frame(), tuple(sorted(judge.unknown)), unjudged)
+    compared = partial(_part_tables, run.path, pooling, k, regions_of)
+    numbers = committed(run.path)
+    if workers == 1 or len(numbers) < 2 * _SHARE:
+        return compared(numbers)
+    shares = [numbers[start : start + _SHARE] for start in range(0, len(numbers), _SHARE)]
+    # Spawned and not forked: DuckDB and Arrow have threads, which a fork leaves behind with their locks.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return _joined(list(pool.map(compared, shares)))
 
 
 def agreement_table(run: Run, *, pooling: Pooling = "sum", k: int | None = None) -> pd.DataFrame:
@@ -271,6 +288,27 @@ def _write_parquet(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, compression="zstd")
 
 
+def _part_tables(
+    path: Path, pooling: Pooling, k: int | None, regions_of: RegionsOf, numbers: Sequence[int]
+) -> AgreementTables:
+    """The tables of some parts of a run."""
+    run = open_run(path)
+    judge, unjudged = _judge_of(run)
+    memes, labels = _Columns(COLUMNS), _Columns(LABEL_COLUMNS)
+    for target, row in _rows(run, pooling, k, regions_of, judge, numbers):
+        (memes if target == ALL_LABELS else labels).add(row)
+    return AgreementTables(memes.frame(), labels.frame(), tuple(sorted(judge.unknown)), unjudged)
+
+
+def _joined(parts: Sequence[AgreementTables]) -> AgreementTables:
+    return AgreementTables(
+        memes=pd.concat([part.memes for part in parts], ignore_index=True),
+        labels=pd.concat([part.labels for part in parts], ignore_index=True),
+        unknown_gold=tuple(sorted({label for part in parts for label in part.unknown_gold})),
+        unjudged=parts[0].unjudged,
+    )
+
+
 def _judge_of(run: Run) -> tuple[Judge, str]:
     """What judges the answers of a run, and why it cannot, where its task is a file that is elsewhere."""
     try:
@@ -280,11 +318,11 @@ def _judge_of(run: Run) -> tuple[Judge, str]:
 
 
 def _rows(
-    run: Run, pooling: Pooling, k: int | None, regions_of: RegionsOf, judge: Judge
+    run: Run, pooling: Pooling, k: int | None, regions_of: RegionsOf, judge: Judge, numbers: Sequence[int]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The target and the row of every explanation."""
     column = "word_relevance" if pooling == "sum" else "word_mean_abs"
-    for answer, explanations in answers_with_explanations(run, _THEIRS, (*_OURS, column, *_PICTURE)):
+    for answer, explanations in answers_with_explanations(run, _THEIRS, (*_OURS, column, *_PICTURE), numbers):
         brought = json.loads(answer["words"] or "[]")
         text = _text(answer, explanations[0], brought)
         shared = _answer(answer, text, k)

@@ -15,14 +15,15 @@ Row = dict[str, Any]
 
 
 def answers_with_explanations(
-    run: Run, answer_columns: Sequence[str], explanation_columns: Sequence[str]
+    run: Run, answer_columns: Sequence[str], explanation_columns: Sequence[str], numbers: Sequence[int] | None = None
 ) -> Iterator[tuple[Row, list[Row]]]:
     """Every answer of a run that was explained, with its explanations, in the order of the run.
 
     Rows are dicts of the columns asked for, ``meme_id`` and ``mode`` among them. Lists of numbers come as numpy
-    arrays. One part of the run is held at a time: everything about a meme and mode lies in parts of one number.
+    arrays. One part of the run is held at a time: everything about a meme and mode lies in parts of one number. With
+    ``numbers`` only those parts are read.
     """
-    for number in committed(run.path):
+    for number in committed(run.path) if numbers is None else numbers:
         explained: dict[tuple[str, str], list[Row]] = {}
         for row in _rows(run, "explanations", number, explanation_columns):
             explained.setdefault((row["meme_id"], row["mode"]), []).append(row)

@@ -132,6 +132,15 @@ def test_a_run_without_gold_labels_regions_or_labels_of_their_own_leaves_these_p
     ]  # fmt: skip
 
 
+def test_processes_that_share_a_run_find_the_same(
+    run: Run, tables: AgreementTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xai.analysis.agreement._SHARE", 1)
+    shared = agreement_tables(run, workers=2)
+    pd.testing.assert_frame_equal(shared.memes, tables.memes)
+    pd.testing.assert_frame_equal(shared.labels, tables.labels)
+
+
 def test_nothing_to_analyse_is_said(run: Run, tables: AgreementTables) -> None:
     empty = AgreementTables(tables.memes.head(0), tables.labels)
     with pytest.raises(ValueError, match="no explanation of all labels together"):

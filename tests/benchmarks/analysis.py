@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.harness import PACKAGE, ROOT, Record, Settings, figure, highest_resident
+from tests.benchmarks.harness import PACKAGE, ROOT, Record, Settings, figure, highest_of_children, highest_resident
 
 N_MEMES, N_SMALL = 66_000, 300
 SECONDS, GIB = 60, 2
@@ -55,5 +55,6 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        # Asked from within: seen from outside, a process has at least the memory of the one that started it.
-        print(highest_resident(), file=sys.stderr)
+        # Asked from within: seen from outside, a process has at least the memory of the one that started it. The
+        # two workers of xai analyze are counted as if both were as large as the larger one, at the same time.
+        print(highest_resident() + 2 * highest_of_children(), file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -37,8 +38,10 @@ def analyze(
     from xai.planted.groups import planted_regions, planted_section
 
     opened = _opened(runs)
+    workers = min(2, os.cpu_count() or 1)
     tables = {
-        name: agreement_tables(run, pooling=pooling, k=k, regions_of=planted_regions) for name, run in opened.items()
+        name: agreement_tables(run, pooling=pooling, k=k, regions_of=planted_regions, workers=workers)
+        for name, run in opened.items()
     }
     for name, run in opened.items():
         write_agreement(tables[name], run.reports)
