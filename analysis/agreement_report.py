@@ -19,7 +19,8 @@ from xai.store import Run
 
 BY = ["run", "mode", "method"]
 RIGHT, WRONG, LOW = "right", "wrong", f"hF1 below {LOW_F1:g}"
-TOP_WORDS = 20
+TOP_WORDS = 10
+"""Words of each group that pages show."""
 _SHORT = ["jaccard", "excess", "rbo", "auroc", "average_precision", "top_named"]
 _BINS = 10
 _PER_ANSWER = (
@@ -210,8 +211,9 @@ def _words(memes: pd.DataFrame) -> Section:
         "relevance_only": "Words with most relevance that are not named",
         "invented": "Invented words: named, and in the text in no form",
     }
+    n_shown = TOP_WORDS * len(memes[BY].drop_duplicates())
     tables = [
-        Table.of(f"words_{side}", title, frequent_words(memes, side, BY), n_shown=TOP_WORDS)
+        Table.of(f"words_{side}", title, frequent_words(memes, side, BY), n_shown=n_shown)
         for side, title in titles.items()
     ]
     return Section(
