@@ -38,7 +38,8 @@ def _rows(run: Run, kind: Kind, number: int, columns: Sequence[str]) -> list[Row
     if not path.exists():
         return []
     names = list(dict.fromkeys(("meme_id", "mode", *columns)))
-    table = pq.ParquetFile(path).read(columns=names).combine_chunks()
+    # Parts are small: threads that decode one cost more than they spare.
+    table = pq.ParquetFile(path, memory_map=True).read(columns=names, use_threads=False).combine_chunks()
     values = [_values(table.column(name)) for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
