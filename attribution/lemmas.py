@@ -71,7 +71,10 @@ def _ukrainian() -> Lemmatizer:
 
 
 def _readings(analyzer: Any, form: str) -> frozenset[str]:
-    # Of a word that is not in the dictionary, pymorphy3 guesses; a name would match what it merely resembles.
+    # Of a word that is not in the dictionary, pymorphy3 guesses, which takes long; a name would match what it merely
+    # resembles.
+    if not analyzer.word_is_known(form):
+        return frozenset((form,))
     return frozenset({form, *(reading.normal_form for reading in analyzer.parse(form) if reading.is_known)})
 
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
-from xai.analysis.agreement import agreement_table, jaccard, summary
+from xai.analysis.agreement import agreement_table, agreement_tables, jaccard, write_agreement
 from xai.analysis.words import STOPWORDS_VERSION
 from xai.attribution.align import word_relevance, words_of
 from xai.schema import Explanation, Meme, Mode, Prediction, Quality, TokenTable, Word
@@ -171,7 +172,6 @@ def test_flagged_words_are_left_out_on_both_sides_and_counted(tmp_path: Path) ->
     assert row["rationale_words"] == ("senator", "lies")
     assert row["invented"] == ("lies",)
     assert row["jaccard"] == pytest.approx(1 / 2)
-    assert summary(agreement_table(run_of(tmp_path / "again", e)))["n_flagged"][0] == 2
 
 
 def test_words_read_from_the_picture_are_compared_by_the_picture_under_them(tmp_path: Path) -> None:
@@ -197,19 +197,114 @@ def test_an_empty_rationale_is_counted_apart(tmp_path: Path) -> None:
     table = agreement_table(run_of(tmp_path, nothing, half, right))
     assert table["jaccard"].isna().tolist() == [True, False, False]
     assert table["empty_rationale"].tolist() == [True, False, False]
-    row = summary(table).iloc[0]
-    assert (row["n"], row["n_empty"], row["mean"], row["median"]) == (2, 1, 0.5, 0.5)
 
 
 def test_a_model_that_was_shown_no_text_is_counted_apart(tmp_path: Path) -> None:
-    unread = explained("m", "crooked senator", [], ("crooked",), mode="image")
-    row = summary(agreement_table(run_of(tmp_path, unread))).iloc[0]
-    assert (row["n"], row["n_empty"], row["n_without_text"], row["n_invented"]) == (0, 0, 1, 0)
-    assert math.isnan(row["mean"])
+    row = only_row(tmp_path, explained("m", "crooked senator", [], ("crooked",), mode="image"))
+    assert (row["without_text"], row["empty_rationale"], row["none_read"]) == (True, False, False)
+    assert math.isnan(row["jaccard"])
 
 
-def test_only_the_target_of_all_labels_is_compared(tmp_path: Path) -> None:
-    assert agreement_table(run_of(tmp_path, explained("m", "senator", [1], ("senator",), target="Smears"))).empty
+def test_an_answer_that_names_no_word_of_a_picture_is_counted_apart(tmp_path: Path) -> None:
+    silent = explained("m", "crooked senator", [], (), mode="image")
+    assert only_row(tmp_path / "a", silent)["none_read"]
+    assert not only_row(tmp_path / "b", explained("m", "crooked senator", [3, 1], ()))["none_read"]
+
+
+def test_the_labels_have_a_table_of_their_own_against_the_rationale_of_the_answer(tmp_path: Path) -> None:
+    together = explained("m", "crooked senator lies", [1, 3, 2], ("senator", "crooked"))
+    smears = explained("m", "crooked senator lies", [9, 0, 1], ("senator", "crooked"), target="Smears")
+    with RunWriter(tmp_path / "run", {"task": "ukrmeme"}) as writer:
+        writer.add(together.prediction, [together, smears])
+    tables = agreement_tables(open_run(tmp_path / "run"))
+    assert tables.memes["relevance_words"].tolist() == [("senator", "lies")]
+    assert tables.labels["target"].tolist() == ["Smears"]
+    assert tables.labels["relevance_words"].tolist() == [("crooked", "lies")]
+    assert tables.labels["jaccard"].tolist() == [pytest.approx(1 / 3)]
+
+
+def test_the_ranking_is_measured_and_chance_is_beside_it(tmp_path: Path) -> None:
+    # Content words by relevance: crooked 9, lies 5, senator 3, war 1. Named, in this order: senator, crooked, peace.
+    text, relevance = "crooked senator lies the war", [9, 3, 5, 7, 1]
+    row = only_row(tmp_path, explained("m", text, relevance, ("senator", "crooked", "peace")))
+    assert row["relevance_words"] == ("crooked", "lies")
+    assert (row["n_words"], row["n_present"], row["k"]) == (4, 2, 2)
+    assert (row["overlap"], row["overlap_chance"]) == (1, pytest.approx(2 * 2 / 4))
+    # Of the 6 draws of 2 words, 4 share one of 4 words with the rationale and 1 shares two of 3.
+    assert row["jaccard"] == pytest.approx(1 / 4)
+    assert row["jaccard_chance"] == pytest.approx((4 * 1 / 4 + 1 * 2 / 3) / 6)
+    assert row["excess"] == pytest.approx(row["jaccard"] - row["jaccard_chance"])
+    assert row["auroc"] == pytest.approx(3 / 4)
+    assert row["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert (row["top_named"], row["prevalence"], row["kendall_tau"]) == (1, 0.5, -1)
+    # Agreements of (crooked, lies, senator, war) and (senator, crooked, peace) by equation 32, p = 0.8.
+    terms = 0 / 1 * 0.8 + 1 / 2 * 0.8**2 + 2 / 3 * 0.8**3 + (2 + 2 * 1 / 3) / 4 * 0.8**4
+    assert row["rbo"] == pytest.approx(0.25 * terms + 2 / 3 * 0.8**4)
+
+
+@pytest.mark.parametrize(
+    ("referred", "defined"),
+    [(("peace",), {"top_named"}), (("senator", "crooked"), {"average_precision", "kendall_tau", "top_named"})],
+)
+def test_where_one_class_is_empty_a_measure_is_not_defined(
+    tmp_path: Path, referred: tuple[str, ...], defined: set[str]
+) -> None:
+    row = only_row(tmp_path, explained("m", "crooked senator", [2, 1], referred))
+    measures = ("auroc", "average_precision", "kendall_tau", "top_named")
+    assert {name for name in measures if not math.isnan(row[name])} == defined
+    assert not math.isnan(row["rbo"])
+
+
+def test_a_repeated_word_counts_once_with_its_highest_relevance(tmp_path: Path) -> None:
+    once = only_row(tmp_path / "once", explained("m", "lies crooked senator", [5, 3, 1], ("crooked",)))
+    again = only_row(tmp_path / "again", explained("m", "Lies lies crooked senator", [2, 5, 3, 1], ("crooked",)))
+    measures = ["n_words", "jaccard", "jaccard_chance", "rbo", "auroc", "average_precision", "top_named"]
+    assert once[measures].tolist() == again[measures].tolist()
+
+
+def test_without_its_task_a_run_is_compared_and_not_judged(tmp_path: Path) -> None:
+    e = explained("m", "crooked senator", [2, 1], ("crooked",))
+    e = e.model_copy(update={"meme": e.meme.model_copy(update={"labels": ("Doubt",)})})
+    with RunWriter(tmp_path / "run", {"task": "moved.yaml"}) as writer:
+        writer.add(e.prediction, [e])
+    tables = agreement_tables(open_run(tmp_path / "run"))
+    assert "'moved.yaml' cannot be read" in tables.unjudged
+    assert (tables.memes["jaccard"][0], tables.memes["right"][0]) == (1, None)
+
+
+def test_the_order_of_records_does_not_matter(tmp_path: Path) -> None:
+    memes = [explained(f"m{i}", "crooked senator lies", [i, 2, 1], ("crooked", "war")) for i in range(4)]
+    forwards, backwards = (agreement_table(run_of(tmp_path / str(n), *memes[::n])) for n in (1, -1))
+    pd.testing.assert_frame_equal(forwards, backwards.sort_values("meme_id", ignore_index=True))
+
+
+def test_regions_are_compared_with_the_picture_and_malformed_ones_name_the_meme(tmp_path: Path) -> None:
+    def pictured(regions: object) -> Explanation:
+        e = explained("m", "crooked senator", [2, 1], ("crooked",))
+        prediction = e.prediction.model_copy(update={"mode": "image+text", "referred_image_concepts": ("Flag", "cat")})
+        meme = e.meme.model_copy(update={"metadata": {"regions": regions}})
+        update = {"meme": meme, "prediction": prediction, "mode": "image+text", "image_size": (20, 10)}
+        return e.model_copy(update=update | {"image_levels": np.array([[[3.0, -1.0]], [[0.0, 2.0]]])})
+
+    row = only_row(tmp_path / "a", pictured([{"name": "flag", "boxes": [[10, 0, 20, 10]]}]))
+    assert (row["n_concepts"], row["n_placed"]) == (2, 1)
+    assert (row["image_mass"], row["image_area"], row["image_hit"]) == (pytest.approx(1 / 4), 0.5, 0)
+    assert row["image_excess"] == pytest.approx(-1 / 4)
+    with pytest.raises(ValueError, match=r"meme 'm': regions\.0\.boxes"):
+        only_row(tmp_path / "b", pictured([{"name": "flag"}]))
+
+
+def test_the_tables_are_written_with_stable_types_and_read_by_duckdb(tmp_path: Path) -> None:
+    run = run_of(tmp_path, explained("m", "crooked senator", [], (), mode="image"))
+    paths = write_agreement(agreement_tables(run), run.reports)
+    assert sorted(path.name for path in run.reports.iterdir()) == ["agreement.parquet", "agreement_labels.parquet"]
+    types = dict(
+        duckdb.sql(f"DESCRIBE SELECT * FROM '{paths['memes']}'").df()[["column_name", "column_type"]].to_numpy()
+    )
+    assert types["shared"] == types["invented"] == "VARCHAR[]"
+    assert (types["jaccard"], types["right"], types["n_words"]) == ("DOUBLE", "BOOLEAN", "BIGINT")
+    assert duckdb.sql(f"SELECT jaccard, language FROM '{paths['memes']}'").fetchall() == [(None, "en")]
+    assert duckdb.sql(f"SELECT count(*) FROM '{paths['labels']}'").fetchall() == [(0,)]
 
 
 def test_pooling_is_named_and_changes_the_ranking(tmp_path: Path) -> None:
@@ -219,6 +314,8 @@ def test_pooling_is_named_and_changes_the_ranking(tmp_path: Path) -> None:
     assert (absolute["pooling"][0], absolute["jaccard"][0]) == ("mean_abs", 1)
     with pytest.raises(ValueError, match="pooling must be"):
         agreement_table(run, pooling="max")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="k must be"):
+        agreement_table(run, k=-1)
 
 
 def test_k_can_be_set(tmp_path: Path) -> None:

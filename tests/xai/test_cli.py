@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import xai
@@ -68,11 +69,28 @@ def test_score_and_analyze_print_what_they_write(samples_run: Path) -> None:
     assert by_mode["micro_f1"][1] >= 0.9
     assert written.table("calibration").frame["confidence"].tolist() == ["sequence", "sequence"]
     analysis = json.loads(run_xai("analyze", samples_run, "--json", check=0).stdout)
+    assert analysis == json.loads((samples_run / "reports" / "analyze.json").read_text(encoding="utf-8"))
     assert "NaN" not in json.dumps(analysis)
-    means = {(row["mode"], row["rationale"]): row["mean"] for row in analysis["planted"]}
+    found = read_report(samples_run / "reports" / "analyze.json").table("planted_rationales").frame
+    means = found.set_index(["mode", "rationale"])["jaccard"]
     for mode in ("text", "image+text"):
         assert means[mode, "all labels word-caused and faithful"] >= 0.9
         assert means[mode, "all labels unfaithful"] <= 0.1
+
+
+def test_analyze_takes_several_runs_and_keeps_the_memes_of_each(samples_run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "b" / samples_run.name
+    run_xai("explain", "samples", "--out", other, "--mode", "text", "--limit", "3", "--targets", "all", check=0)
+    printed = run_xai("analyze", samples_run, other, "--out", tmp_path / "both", check=0).stdout
+    assert "Overlap of the two sets of words" in printed
+    table = read_report(tmp_path / "both" / "analyze.json").table("counts").frame
+    names = ["/".join(path.parts[-2:]) for path in (samples_run, other)]
+    assert table.set_index(["run", "mode"])["memes"].to_dict() == {
+        (names[0], "text"): 24, (names[0], "image+text"): 24, (names[1], "text"): 3,
+    }  # fmt: skip
+    memes = pq.read_table(other / "reports" / "agreement.parquet")
+    assert memes.num_rows == 3
+    assert {"meme_id", "mode", "method", "language", "relevance_words", "rationale_words"} <= set(memes.column_names)
 
 
 def test_show_in_the_terminal_and_as_files(samples_run: Path, tmp_path: Path) -> None:
