@@ -61,7 +61,7 @@ def _itself(form: str) -> frozenset[str]:
 
 @cache
 def ukrainian_analyzer() -> Any | None:
-    """pymorphy3 with its Ukrainian dictionary, loaded once a process; ``None`` where one of the two is not installed."""
+    """pymorphy3 with its Ukrainian dictionary, loaded once a process; ``None`` where one of the two is missing."""
     try:
         from pymorphy3 import MorphAnalyzer
 

@@ -1,6 +1,6 @@
 """Semantic categories of words in the context of the meme."""
 
-from xai.analysis.categories import rules
+from xai.analysis.categories import llm, local, rules
 from xai.analysis.categories.tagger import (
     CATEGORIES,
     UNKNOWN,
@@ -20,4 +20,4 @@ __all__ = [
     "get_tagger",
     "tagger_names",
 ]
-del rules
+del llm, local, rules

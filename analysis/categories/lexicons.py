@@ -17,10 +17,12 @@ LANGUAGES = ("en", "uk", "ar", "zh")
 
 _ORDER = ("negation", "questions", "function", "rhetoric", "emotional", "content", "entity", "fragments")
 """Of a word in several lists the first counts. Function words come early: "us" is a pronoun far more often than a
-country. Commands, titles and heads of organisations are none of these: they count only in their place in a text."""
+country. Commands, titles and heads of organisations are none of these: they count only in their place in a text, which
+the lists under ``places`` help to tell."""
 _CATEGORY = {
     "negation": "Rhetoric",
     "rhetoric": "Rhetoric",
+    "commands": "Rhetoric",
     "emotional": "Emotional",
     "content": "Content",
     "entity": "Entity",
@@ -51,6 +53,10 @@ class Lexicon:
     kinds: Mapping[str, str]
     phrases: Mapping[str, str]
     stems: Mapping[str, str]
+
+    def lists_in(self, kind: str, form: str) -> bool:
+        """Whether a list of this dotted name, if the language has it, holds a word in normal form."""
+        return form in self.lists.get(kind, ())
 
     def kind(self, form: str) -> str | None:
         """The list of a word in normal form, or of the longest stem that it begins with."""

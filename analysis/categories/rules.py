@@ -22,16 +22,10 @@ _SCRIPTS = (("LATIN", "en"), ("CYRILLIC", "uk"), ("ARABIC", "ar"), ("CJK", "zh")
 _SHORT_NAME = 3
 """Capitals of at most so many letters, in a text with small letters, are an abbreviated name; longer ones may shout."""
 _CLITICS = ("وال", "فال", "بال", "كال", "لل", "ال", "و", "ف", "ب", "ل", "ك", "س")
+_ARABIC_ANDS = ("و", "ف")
 _ARABIC_ENDINGS = ("ون", "ين", "ات", "ان", "ها", "هم", "نا", "ة", "ا", "ه", "ي")
 _SHORTEST_ARABIC = 3
 _VOWELS = frozenset("aeiouyаеєиіїоуюя")
-_ENCOURAGED_BY = {
-    "en": frozenset("please just always never don't dont do let's lets now".split()),
-    "uk": frozenset("не ніколи завжди обов'язково просто давай тепер".split()),
-}
-_JOINED_BY = {"en": frozenset(("and", "then", "or")), "uk": frozenset(("і", "та", "й", "або"))}
-_NO_COMMAND_BEFORE = frozenset("is are was were has can will of am be isn't".split())
-"""In English, what follows tells a noun ("water is wet") from a command ("water the ferns")."""
 _COMPARED = re.compile(r"(?:щонай|якнай|най)\w{3,}|\w{2,}[^в](?:ший|ше|жчий|жче)")
 """Ukrainian adjectives and adverbs; the ordinal and the pronoun that end so are in lists."""
 _LAUGHS = re.compile(r"(?:ha|he|hi|ха|хе|хи|хі|ه){2,}[hхa]?|a{3,}h*|а{3,}х*|哈{2,}")
@@ -64,7 +58,7 @@ class RulesTagger:
         return [self._category(one) for one in words]
 
     def _category(self, one: WordInContext) -> str:
-        kind = emoji_category(one.word)
+        kind = _emoji(one.word)
         if kind is not None:
             return kind
         language = _language(one)
@@ -81,6 +75,9 @@ def _ukrainian() -> str:
         "no pymorphy3, so that inflected forms of listed words, commands, comparatives and family names are not known "
         "(pip install 'meme-xai[uk]')"
     )
+
+
+_emoji = lru_cache(_TEXTS_KEPT)(emoji_category)
 
 
 @cache
@@ -105,10 +102,10 @@ def _language(one: WordInContext) -> str | None:
 
 def _negation(word: Occurrence, language: str) -> str | None:
     """First of all, so that no negation is ever lost."""
-    negations = lexicon(language).lists["negation"]
-    negated = word.form in negations or (language == "en" and word.form.endswith("n't"))
-    if language == "ar":
-        negated = negated or (word.form[:1] in ("و", "ف") and word.form[1:] in negations)
+    words = lexicon(language)
+    negated = words.lists_in("negation", word.form) or (language == "en" and word.form.endswith("n't"))
+    if language == "ar" and word.form[:1] in _ARABIC_ANDS:
+        negated = negated or words.lists_in("negation", word.form[1:])
     return "Rhetoric" if negated else None
 
 
@@ -122,21 +119,20 @@ def _name_or_phrase(word: Occurrence, language: str) -> str | None:
     if word.found is None:
         return None
     category, kind = word.found
-    if kind in ("PERSON", "ORGANISATION") and word.form in lexicon(language).lists["function"]:
+    if kind in ("PERSON", "ORGANISATION") and lexicon(language).lists_in("function", word.form):
         return None
     return "Rhetoric" if kind == "questions" and word.asked else category
 
 
 def _question(word: Occurrence, language: str) -> str | None:
-    return "Rhetoric" if word.asked and word.form in lexicon(language).lists["questions"] else None
+    return "Rhetoric" if word.asked and lexicon(language).lists_in("questions", word.form) else None
 
 
 def _one(word: Occurrence, language: str) -> str | None:
     """ "this one" points; "one biscuit" counts."""
-    if word.form not in lexicon(language).lists.get("rhetoric.number_one", ()):
+    if not lexicon(language).lists_in("rhetoric.number_one", word.form):
         return None
-    pointed = word.before in ("this", "that", "the", "which") or (language == "uk" and word.after == "одного")
-    return "Other" if pointed else "Rhetoric"
+    return "Other" if lexicon(language).lists_in("places.points", word.before) else "Rhetoric"
 
 
 def _short_name(word: Occurrence, language: str) -> str | None:
@@ -145,7 +141,7 @@ def _short_name(word: Occurrence, language: str) -> str | None:
     short = 2 <= len(letters) <= _SHORT_NAME and all(map(str.isupper, letters))
     known = lexicon(language)
     listed = (known.kind(word.form) or "").split(".")[0]
-    is_name = word.form in known.lists["entity.institutions"]
+    is_name = known.lists_in("entity.institutions", word.form)
     return "Entity" if short and word.cased and (is_name or listed == "") else None
 
 
@@ -155,26 +151,25 @@ def _listed(word: Occurrence, language: str) -> str | None:
 
 def _command(word: Occurrence, language: str) -> str | None:
     """A verb that commands: in its place in the sentence, and by the list or by grammar."""
-    words, marks = lexicon(language), _marks(word.form) if language == "uk" else ()
+    words, marks = lexicon(language), _marks(word.form, language)
     commands = [one for one in marks if "impr" in one]
     if commands and (len(commands) == len(marks) or _in_place(word, language)) and _inflected(word, language) is None:
         return "Rhetoric"
-    if word.form not in words.lists["commands"] or (words.kind(word.form) or "").startswith("emotional"):
+    if not words.lists_in("commands", word.form) or (words.kind(word.form) or "").startswith("emotional"):
         return None
     if language != "en":
         return "Rhetoric"
-    return "Rhetoric" if _in_place(word, language) and word.after not in _NO_COMMAND_BEFORE else None
+    is_noun = words.lists_in("places.after_nouns", word.after)
+    return "Rhetoric" if _in_place(word, language) and not is_noun else None
 
 
 def _in_place(word: Occurrence, language: str) -> bool:
     """Whether a command may stand here: at the beginning, behind a first word as "please", or after another command."""
-    if word.starts or (word.before == word.first and word.before in _ENCOURAGED_BY.get(language, ())):
+    words = lexicon(language)
+    if word.starts or (word.before == word.first and words.lists_in("places.before_commands", word.before)):
         return True
-    joined = word.after_comma or word.before in _JOINED_BY.get(language, ())
-    first_commands = word.first in lexicon(language).lists["commands"] or (
-        language == "uk" and any("impr" in one for one in _marks(word.first))
-    )
-    return joined and first_commands
+    after_command = words.lists_in("commands", word.first) or any("impr" in one for one in _marks(word.first, language))
+    return after_command and (word.after_comma or words.lists_in("places.between_commands", word.before))
 
 
 def _inflected(word: Occurrence, language: str) -> str | None:
@@ -202,7 +197,7 @@ def _capital(word: Occurrence, language: str) -> str | None:
 
 def _grammar(word: Occurrence, language: str) -> str | None:
     """What the Ukrainian dictionary says of all readings of a word, or its endings of a name that it lacks."""
-    marks = _marks(word.form) if language == "uk" else ()
+    marks = _marks(word.form, language)
     if not marks:
         return "Entity" if language == "uk" and word.cased and _may_be_family_name(word) else None
     if word.letters[:1].isupper() and all(one & _NAME_MARKS for one in marks):
@@ -287,8 +282,8 @@ def _arabic_bases(form: str) -> tuple[str, ...]:
 
 
 @cache
-def _marks(form: str) -> tuple[frozenset[str], ...]:
+def _marks(form: str, language: str) -> tuple[frozenset[str], ...]:
     """The grammemes of every reading that the Ukrainian dictionary has of a word; none of a word that it lacks."""
-    analyzer = ukrainian_analyzer()
+    analyzer = ukrainian_analyzer() if language == "uk" else None
     readings = [] if analyzer is None else analyzer.parse(form)
     return tuple(frozenset(reading.tag.grammemes) for reading in readings if reading.is_known)

@@ -22,7 +22,7 @@ CATEGORIES: dict[str, str] = {
         "restriction (all, every, always, only); of necessity and certainty (must, should, of course, maybe); "
         "comparatives and superlatives, also of valuing words (better, worst, than, same); connectives that give a "
         "reason, a condition, a contrast or a conclusion (because, if, but, therefore); question words that ask; "
-        "quantifiers and numbers in words (some, most, more, half, two, million), and percentages."
+        "quantifiers and numbers in words (some, most, often, half, two, million), and percentages."
     ),
     "Content": "What the meme is about: any other noun, verb, adjective or adverb that has a topic.",
     "Other": (

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
-import spacy
-from spacy.matcher import PhraseMatcher
-from spacy.util import filter_spans
+import regex
 
 from xai.analysis.categories.lexicons import category_of, lexicon
 from xai.analysis.lemmas import ukrainian_analyzer
@@ -19,12 +17,17 @@ from xai.attribution.align import is_spaceless, normal_form, split_words
 
 _ENDS = re.compile(r"[.!?…。！？؟:;\n\r\"«»“”„()\[\]—–]|(?<!\w)-(?!\w)")
 """What a sentence ends at, or a part of one, after which a capital says nothing."""
+_UPPER, _LOWER = regex.compile(r"\p{Lu}"), regex.compile(r"\p{Ll}")
 _ASKS = re.compile(r"[?？؟]")
 _STOPS = re.compile(r"[.!…。！\n\r]")
-_TITLE_CASE_WORDS, _TITLE_CASE_SHARE, _LONG = 3, 0.7, 4
+_TITLE_CASE_WORDS, _TITLE_CASE_SHARE, _LONG = 3, 0.85, 4
 """A text is in title case if of at least so many words inside its sentences, of so many letters, this share begins
 with a capital."""
 _WHOLE_NAMES = ("PERSON", "ORGANISATION")
+_FORMS_KEPT = 1 << 16
+"""Words whose normal form is remembered: a run has far fewer different words than words."""
+
+_form = lru_cache(_FORMS_KEPT)(normal_form)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Text:
 
     def occurrence(self, word: str) -> Occurrence:
         """The first place of a word in the text; of a word that is not in it, the word alone, without any cue."""
-        form = normal_form(word)
+        form = _form(word)
         place = self._places.get(form)
         if place is not None:
             return self._at(form, *place)
@@ -113,7 +116,7 @@ class Text:
 
     @cached_property
     def _forms(self) -> list[str]:
-        return [normal_form(self.text[start:end]) for start, end in self._spans]
+        return [_form(self.text[start:end]) for start, end in self._spans]
 
     @cached_property
     def _gaps(self) -> list[str]:
@@ -130,11 +133,11 @@ class Text:
 
     @cached_property
     def _cased(self) -> bool:
-        """Whether a capital letter tells something: the text is neither all capitals, nor none, nor in title case."""
+        """Whether a capital letter tells something: the text is neither all capitals, nor none, nor in title case, nor
+        mostly in a script without capitals."""
         words = [self.text[start:end] for start, end in self._spans]
-        letters = [character for word in words for character in word if character.isalpha()]
-        upper = sum(character.isupper() for character in letters)
-        if not upper or upper > 0.5 * sum(character.isupper() or character.islower() for character in letters):
+        upper, lower = len(_UPPER.findall(self.text)), len(_LOWER.findall(self.text))
+        if not upper or upper > lower or upper + lower < 0.5 * sum(map(str.isalpha, self.text)):
             return False
         inside = [
             word[0].isupper()
@@ -158,75 +161,68 @@ class Text:
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """A blank pipeline of spaCy with an entity ruler for names and a matcher for other phrases."""
+    """A blank pipeline of spaCy: its tokenizer, an entity ruler for names that their neighbours tell, and a matcher for
+    listed names and phrases."""
 
     nlp: Any
-    phrases: Any
+    ruler: Any
+    matcher: Any
     base: Callable[[str], str]
 
+    def document(self, text: str) -> Any:
+        """The text in tokens, each with its base form as lemma, by which phrases are compared."""
+        document = self.nlp.make_doc(text)
+        for token in document:
+            token.lemma_ = self.base(token.text)
+        return document
+
     def find(self, text: str, cased: bool) -> list[tuple[int, int, str, str]]:
-        document = self.nlp(text)
-        names = [span for span in document.ents if cased or span.label_ not in _WHOLE_NAMES]
-        spans = filter_spans([*names, *self.phrases(document, as_spans=True)])
+        """Names and phrases as (start, end, category, kind): the longest of those that overlap."""
+        from spacy.util import filter_spans
+
+        document = self.document(text)
+        named = self.ruler(document).ents if cased else ()
+        spans = filter_spans([*self.matcher(document, as_spans=True), *named])
         return [(span.start_char, span.end_char, *_meaning(span.label_)) for span in spans]
 
 
 def _meaning(label: str) -> tuple[str, str]:
-    return ("Entity", label) if label in (*_WHOLE_NAMES, "NAME") else (category_of(label), label)
+    return ("Entity", label) if label in _WHOLE_NAMES else (category_of(label), label)
 
 
 @cache
 def _pipeline(language: str) -> _Pipeline:
+    # Here, since spaCy loads torch where that is installed, which the other taggers do without.
+    import spacy
+    from spacy.matcher import PhraseMatcher
+
     words, base = lexicon(language), _base(language)
     nlp = spacy.blank(language)
-    nlp.add_pipe(_COMPONENT, config={"language": language})
-    ruler = nlp.add_pipe("entity_ruler", config={"phrase_matcher_attr": "LEMMA"})
-    matcher = PhraseMatcher(nlp.vocab, attr="LEMMA")
-    phrases = dict(words.phrases)
-    if language == "zh":
-        phrases |= {form: kind for form, kind in words.kinds.items() if len(form) > 1}
-    ruler.add_patterns(
-        [{"label": "NAME", "pattern": form} for form, kind in phrases.items() if category_of(kind) == "Entity"]
-        + list(_name_patterns(words.lists, base, words.lists["function"]))
-    )
-    by_kind: dict[str, list[str]] = {}
-    for form, kind in phrases.items():
-        if category_of(kind) != "Entity":
-            by_kind.setdefault(kind, []).append(form)
-    with nlp.select_pipes(disable="entity_ruler"):
-        for kind, forms in by_kind.items():
-            matcher.add(kind, list(nlp.pipe(forms)))
-    return _Pipeline(nlp, matcher, base)
+    ruler = nlp.add_pipe("entity_ruler")
+    ruler.add_patterns(list(_name_patterns(words.lists, base)))
+    made = _Pipeline(nlp, ruler, PhraseMatcher(nlp.vocab, attr="LEMMA"), base)
+    long: dict[str, str] = {}
+    if language == "zh":  # in characters, so that its words are phrases
+        long = dict.fromkeys(words.lists["commands"], "commands") | dict(words.kinds)
+        long = {form: kind for form, kind in long.items() if len(form) > 1}
+    by_kind: dict[str, list[Any]] = {}
+    for form, kind in (words.phrases | long).items():
+        by_kind.setdefault(kind, []).append(made.document(form))
+    for kind, documents in by_kind.items():
+        made.matcher.add(kind, documents)
+    return made
 
 
-def _name_patterns(lists: Any, base: Callable[[str], str], function: Iterable[str]) -> Iterable[dict[str, Any]]:
+def _name_patterns(lists: Mapping[str, frozenset[str]], base: Callable[[str], str]) -> Iterator[dict[str, Any]]:
     """A title and the capitalised words behind it; the head of an organisation with what names it."""
     titles = sorted(map(base, lists["entity.titles"]))
     heads = sorted(map(base, lists["entity.organisation_heads"]))
-    capital = {"IS_TITLE": True, "LEMMA": {"NOT_IN": sorted(function)}}
-    yield {
-        "label": "PERSON",
-        "pattern": [{"LEMMA": {"IN": titles}}, {"ORTH": ".", "OP": "?"}, {**capital, "OP": "+"}],
-    }
+    capital = {"IS_TITLE": True, "LEMMA": {"NOT_IN": sorted(lists["function"])}}
+    title = [{"LEMMA": {"IN": titles}}, {"ORTH": ".", "OP": "?"}]
     of = [{"LOWER": "of"}, {"LOWER": "the", "OP": "?"}]
+    yield {"label": "PERSON", "pattern": [*title, {**capital, "OP": "+"}]}
     yield {"label": "ORGANISATION", "pattern": [{"LEMMA": {"IN": heads}}, *of, {**capital, "OP": "+"}]}
     yield {"label": "ORGANISATION", "pattern": [{**capital, "OP": "+"}, {"LEMMA": {"IN": heads}, "IS_TITLE": True}]}
-
-
-_COMPONENT = "xai_base_forms"
-
-
-@spacy.Language.factory(_COMPONENT, default_config={"language": "en"})
-def _base_forms(nlp: Any, name: str, language: str) -> Callable[[Any], Any]:
-    """A component that sets each token's lemma to what phrases are compared by."""
-    base = _base(language)
-
-    def component(document: Any) -> Any:
-        for token in document:
-            token.lemma_ = base(token.text)
-        return document
-
-    return component
 
 
 @cache
