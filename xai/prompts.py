@@ -107,8 +107,9 @@ def encode_message(processor: Any, text: str) -> EncodedPrompt:
     chat = reader.chat(text, with_picture=False)
     ids, offsets = _tokenise(reader.tokenizer, chat)
     tokens = tuple(chat[start:end] for start, end in offsets)
+    segments: tuple[Segment, ...] = ("template",) * len(ids)
     nowhere = (NOWHERE,) * len(ids)
-    return EncodedPrompt(_sequence_inputs(ids, reader), tokens, ("template",) * len(ids), nowhere, None, None)
+    return EncodedPrompt(_sequence_inputs(ids, reader), tokens, segments, nowhere, grid=None, image_size=None)
 
 
 def append_ids(inputs: Mapping[str, Tensor], ids: Sequence[int]) -> dict[str, Tensor]:

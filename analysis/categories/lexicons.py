@@ -15,7 +15,7 @@ from xai.attribution.align import normal_form
 LANGUAGES = ("en", "uk", "ar", "zh")
 """The languages that have lists."""
 
-_ORDER = ("negation", "questions", "function", "rhetoric", "emotional", "content", "entity", "fragments")
+_ORDER = ("negation", "questions", "function", "emotional", "rhetoric", "content", "entity", "fragments")
 """Of a word in several lists the first counts. Function words come early: "us" is a pronoun far more often than a
 country. Commands, titles and heads of organisations are none of these: they count only in their place in a text, which
 the lists under ``places`` help to tell."""
@@ -54,7 +54,7 @@ class Lexicon:
     phrases: Mapping[str, str]
     stems: Mapping[str, str]
 
-    def lists_in(self, kind: str, form: str) -> bool:
+    def has(self, kind: str, form: str) -> bool:
         """Whether a list of this dotted name, if the language has it, holds a word in normal form."""
         return form in self.lists.get(kind, ())
 

@@ -26,10 +26,10 @@ _ARABIC_ANDS = ("و", "ف")
 _ARABIC_ENDINGS = ("ون", "ين", "ات", "ان", "ها", "هم", "نا", "ة", "ا", "ه", "ي")
 _SHORTEST_ARABIC = 3
 _VOWELS = frozenset("aeiouyаеєиіїоуюя")
-_COMPARED = re.compile(r"(?:щонай|якнай|най)\w{3,}|\w{2,}[^в](?:ший|ше|жчий|жче)")
+_COMPARED = re.compile(r"(?:щонай|якнай|най)\w{3,}|\w{3,}(?:ший|ше|жчий|жче)")
 """Ukrainian adjectives and adverbs; the ordinal and the pronoun that end so are in lists."""
 _LAUGHS = re.compile(r"(?:ha|he|hi|ха|хе|хи|хі|ه){2,}[hхa]?|a{3,}h*|а{3,}х*|哈{2,}")
-_INFLECTED = ("rhetoric", "emotional", "entity", "content")
+_INFLECTED = ("emotional", "rhetoric", "entity", "content")
 _NAME_MARKS = frozenset(("Name", "Surn", "Patr", "Geox", "Orgn"))
 _FUNCTION_MARKS = frozenset(("PREP", "CONJ", "PRCL", "NPRO"))
 
@@ -94,7 +94,8 @@ def _language(one: WordInContext) -> str | None:
     given = (one.language or "").replace("_", "-").split("-")[0].lower()
     if given and given not in LANGUAGES:
         return None
-    return _script(one.word) or (None if _script(one.word) is None else given or "en")
+    script = _script(one.word)
+    return None if script is None else script or given or "en"
 
 
 # Each rule gives a category, or None where it has nothing to say; the last always gives one.
@@ -103,9 +104,9 @@ def _language(one: WordInContext) -> str | None:
 def _negation(word: Occurrence, language: str) -> str | None:
     """First of all, so that no negation is ever lost."""
     words = lexicon(language)
-    negated = words.lists_in("negation", word.form) or (language == "en" and word.form.endswith("n't"))
+    negated = words.has("negation", word.form) or (language == "en" and word.form.endswith("n't"))
     if language == "ar" and word.form[:1] in _ARABIC_ANDS:
-        negated = negated or words.lists_in("negation", word.form[1:])
+        negated = negated or words.has("negation", word.form[1:])
     return "Rhetoric" if negated else None
 
 
@@ -119,29 +120,29 @@ def _name_or_phrase(word: Occurrence, language: str) -> str | None:
     if word.found is None:
         return None
     category, kind = word.found
-    if kind in ("PERSON", "ORGANISATION") and lexicon(language).lists_in("function", word.form):
+    if kind in ("PERSON", "ORGANISATION") and lexicon(language).has("function", word.form):
         return None
     return "Rhetoric" if kind == "questions" and word.asked else category
 
 
 def _question(word: Occurrence, language: str) -> str | None:
-    return "Rhetoric" if word.asked and lexicon(language).lists_in("questions", word.form) else None
+    return "Rhetoric" if word.asked and lexicon(language).has("questions", word.form) else None
 
 
 def _one(word: Occurrence, language: str) -> str | None:
-    """ "this one" points; "one biscuit" counts."""
-    if not lexicon(language).lists_in("rhetoric.number_one", word.form):
+    """In "one biscuit" it counts, in "this one" it points."""
+    if not lexicon(language).has("rhetoric.number_one", word.form):
         return None
-    return "Other" if lexicon(language).lists_in("places.points", word.before) else "Rhetoric"
+    return "Other" if lexicon(language).has("places.points", word.before) else "Rhetoric"
 
 
 def _short_name(word: Occurrence, language: str) -> str | None:
-    """ "US" in a text with small letters."""
+    """An abbreviated name, as "US" in a text with small letters."""
     letters = [character for character in word.letters if character.isalpha()]
     short = 2 <= len(letters) <= _SHORT_NAME and all(map(str.isupper, letters))
     known = lexicon(language)
     listed = (known.kind(word.form) or "").split(".")[0]
-    is_name = known.lists_in("entity.institutions", word.form)
+    is_name = known.has("entity.institutions", word.form)
     return "Entity" if short and word.cased and (is_name or listed == "") else None
 
 
@@ -155,34 +156,35 @@ def _command(word: Occurrence, language: str) -> str | None:
     commands = [one for one in marks if "impr" in one]
     if commands and (len(commands) == len(marks) or _in_place(word, language)) and _inflected(word, language) is None:
         return "Rhetoric"
-    if not words.lists_in("commands", word.form) or (words.kind(word.form) or "").startswith("emotional"):
+    if not words.has("commands", word.form) or (words.kind(word.form) or "").startswith("emotional"):
         return None
     if language != "en":
         return "Rhetoric"
-    is_noun = words.lists_in("places.after_nouns", word.after)
+    is_noun = words.has("places.after_nouns", word.after)
     return "Rhetoric" if _in_place(word, language) and not is_noun else None
 
 
 def _in_place(word: Occurrence, language: str) -> bool:
     """Whether a command may stand here: at the beginning, behind a first word as "please", or after another command."""
     words = lexicon(language)
-    if word.starts or (word.before == word.first and words.lists_in("places.before_commands", word.before)):
+    if word.starts or (word.before == word.first and words.has("places.before_commands", word.before)):
         return True
-    after_command = words.lists_in("commands", word.first) or any("impr" in one for one in _marks(word.first, language))
-    return after_command and (word.after_comma or words.lists_in("places.between_commands", word.before))
+    after_command = words.has("commands", word.first) or any("impr" in one for one in _marks(word.first, language))
+    return after_command and (word.after_comma or words.has("places.between_commands", word.before))
 
 
 def _inflected(word: Occurrence, language: str) -> str | None:
     """By the lists, through the word's base forms; function words and fragments have no other forms than the listed."""
     words = lexicon(language)
     kinds = [kind for base in _bases(word.form, language) if (kind := words.kinds.get(base)) is not None]
-    told = sorted({kind.split(".")[0]: kind for kind in kinds}.items(), key=lambda item: _rank(item[0]))
-    categories = [_by_kind(word, kind) for group, kind in told if group in _INFLECTED]
-    return next((category for category in categories if category is not None), None)
+    by_group = sorted(
+        (kind for kind in kinds if _group(kind) in _INFLECTED), key=lambda kind: _INFLECTED.index(_group(kind))
+    )
+    return next((category for kind in by_group if (category := _by_kind(word, kind)) is not None), None)
 
 
-def _rank(group: str) -> int:
-    return _INFLECTED.index(group) if group in _INFLECTED else len(_INFLECTED)
+def _group(kind: str) -> str:
+    return kind.split(".")[0]
 
 
 def _capital(word: Occurrence, language: str) -> str | None:
@@ -220,7 +222,7 @@ def _may_be_family_name(word: Occurrence) -> bool:
 
 
 def _comparative(word: Occurrence, language: str) -> str | None:
-    """ "cheaper than": an English comparative or superlative is known by what stands beside it."""
+    """An English comparative or superlative that no list has is known by what stands beside it: "cheaper than"."""
     if language != "en" or len(word.form) < 5:
         return None
     compared = word.form.endswith("er") and word.after == "than"

@@ -63,7 +63,7 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Text:
-    """A text and its language, one of those with lists; ``in_context`` finds a word in it."""
+    """A text and its language, one of those with lists. What is known of it is found out when it is first asked for."""
 
     text: str
     language: str
@@ -206,7 +206,7 @@ def _pipeline(language: str) -> _Pipeline:
         long = dict.fromkeys(words.lists["commands"], "commands") | dict(words.kinds)
         long = {form: kind for form, kind in long.items() if len(form) > 1}
     by_kind: dict[str, list[Any]] = {}
-    for form, kind in (words.phrases | long).items():
+    for form, kind in (dict(words.phrases) | long).items():
         by_kind.setdefault(kind, []).append(made.document(form))
     for kind, documents in by_kind.items():
         made.matcher.add(kind, documents)
