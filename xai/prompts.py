@@ -107,9 +107,9 @@ def encode_message(processor: Any, text: str) -> EncodedPrompt:
     chat = reader.chat(text, with_picture=False)
     ids, offsets = _tokenise(reader.tokenizer, chat)
     tokens = tuple(chat[start:end] for start, end in offsets)
-    segments: tuple[Segment, ...] = ("template",) * len(ids)
+    segments: list[Segment] = ["template"] * len(ids)
     nowhere = (NOWHERE,) * len(ids)
-    return EncodedPrompt(_sequence_inputs(ids, reader), tokens, segments, nowhere, grid=None, image_size=None)
+    return EncodedPrompt(_sequence_inputs(ids, reader), tokens, tuple(segments), nowhere, grid=None, image_size=None)
 
 
 def append_ids(inputs: Mapping[str, Tensor], ids: Sequence[int]) -> dict[str, Tensor]:

@@ -19,18 +19,22 @@ MAX_BARS = 6
 """Modes and methods up to which each has a chart of bars; the heat map has all of them."""
 _TEXT = (
     "Shared words are both among the relevance words and in the rationale; the others are in one of the two only. "
-    "Words of a rationale that are not in the text are judged by themselves, without a text. {tagger} {unknown}"
+    "Words of a rationale that are not in the text are judged by themselves, without a text. Categories by {tagger}."
 )
 _RESIDUAL_NOTE = (
     "Adjusted standardised residuals: beyond ±1.96, a cell has more (or fewer) words than independence of group and "
     "category would give, at the 5 % level for that cell alone."
 )
 _TEST_NOTE = (
-    "Pearson's chi-square takes words as independent. Words of one meme are not, and there are many words in a large "
-    "run, so that p says little there: read effect size (Cramér's V) and residuals. p_holm is corrected for the number "
-    "of rows. Where an expected count is under 5 the chi-square is rough. Categories and groups without a word are "
-    "left out of the test."
+    "p_chi2 is that of Pearson's chi-square, which takes words as independent and is rough where an expected count is "
+    "under 5. p_permuted takes neither for granted: the same chi-square, with the groups of each meme's words dealt "
+    "anew among that meme's words; p_holm is it, corrected for the number of rows. In a large run every p is small: "
+    "read the effect size (Cramér's V) and the residuals. Categories and groups without a word are left out."
 )
+N_DRAWS = 999
+_DEALT = 50_000_000
+"""Words dealt in all at most; for more, there are fewer draws, but always :data:`FEWEST_DRAWS`."""
+FEWEST_DRAWS = 99
 
 
 class Independence(NamedTuple):
@@ -72,15 +76,16 @@ def category_section(
     words = tagged_words(table, tagger, contexts)
     counts = category_counts(words)
     tests = {key: independence(_known(group)) for key, group in _matrices(counts)}
+    permuted = {key: permuted_p(words[(words["mode"] == key[0]) & (words["method"] == key[1])]) for key in tests}
     unknown = int((words["category"] == UNKNOWN).sum())
-    text = _TEXT.format(
-        tagger=f"Categories by {tagger.version}.",
-        unknown=f"{unknown} of {len(words)} words have no category and are in no table." if unknown else "",
-    )
-    tables = (_counts_table(counts, tests), _tests_table(tests))
+    said = [_TEXT.format(tagger=tagger.version)]
+    said += [f"{unknown} of {len(words)} words have no category and are in no table."] if unknown else []
+    answers = ", ".join(f"{name} {n}" for name, n in getattr(tagger, "counts", {}).items())
+    said += [f"What the tagger counted: {answers}."] if answers else []
+    tables = (_counts_table(counts, tests), _tests_table(tests, permuted))
     bars = _bars(counts) if len(tests) <= MAX_BARS else ()
     charts = (_residual_map(tests), *bars) if tests else ()
-    return Section(title=title, text=text.strip(), tables=tables, charts=charts)
+    return Section(title=title, text=" ".join(said), tables=tables, charts=charts)
 
 
 def meme_contexts(run: Run) -> dict[str, tuple[str, str | None]]:
@@ -152,6 +157,40 @@ def adjusted_residuals(counts: np.ndarray) -> np.ndarray:
         return np.asarray(np.where(variance > 0, (observed - expected) / np.sqrt(variance), np.nan))
 
 
+def permuted_p(words: pd.DataFrame, *, seed: int = 0) -> float:
+    """How often chance within memes gives a chi-square of groups and categories as large as that of these words.
+
+    Under the null hypothesis a meme's words are exchangeable between its groups: how many words each group has in each
+    meme, and which categories a meme's words are of, stay as they are (a stratified permutation test). p is
+    (reached + 1) / (draws + 1); NaN where fewer than two groups or categories have a word.
+
+    Args:
+        words: of one mode and method, as :func:`tagged_words` has them; unknown ones are left out.
+    """
+    known = words[words["category"] != UNKNOWN].sort_values(["meme_id", "word"])
+    meme, _ = pd.factorize(known["meme_id"])
+    group = known["group"].map(GROUPS.index).to_numpy(dtype=int)
+    category = known["category"].map(list(CATEGORIES).index).to_numpy(dtype=int)
+    shape = len(GROUPS), len(CATEGORIES)
+    expected = np.outer(np.bincount(group, minlength=shape[0]), np.bincount(category, minlength=shape[1]))
+    if min(np.count_nonzero(expected.sum(axis=axis)) for axis in (0, 1)) < 2:
+        return float("nan")
+    expected = np.where(expected == 0, np.inf, expected / len(known))
+
+    def chi2(groups: np.ndarray) -> float:
+        counted = np.bincount(groups * shape[1] + category, minlength=shape[0] * shape[1]).reshape(shape)
+        return float(((counted - np.where(np.isinf(expected), 0, expected)) ** 2 / expected).sum())
+
+    rng, observed = np.random.default_rng(seed), chi2(group)
+    draws = min(N_DRAWS, max(FEWEST_DRAWS, _DEALT // len(known)))
+    reached = 0
+    for _ in range(draws):
+        # Words are in the order of their memes, so that this orders them at random within each.
+        dealt = group[np.argsort(meme + rng.random(len(meme)))]
+        reached += chi2(dealt) >= observed * (1 - 1e-12)
+    return (reached + 1) / (draws + 1)
+
+
 def _compared(table: pd.DataFrame) -> pd.DataFrame:
     return table[~table["empty_rationale"] & ~table["without_text"]]
 
@@ -189,14 +228,14 @@ def _counts_table(counts: pd.DataFrame, tests: Mapping[tuple[str, str], Independ
     return Table.of("categories", "Words by group and category, percent of the group", frame, note=_RESIDUAL_NOTE)
 
 
-def _tests_table(tests: Mapping[tuple[str, str], Independence]) -> Table:
-    tested = {key: test for key, test in tests.items() if not np.isnan(test.p)}
-    corrected = dict(zip(tested, holm([test.p for test in tested.values()]), strict=True))
-    rows = [
-        (*key, test.n, test.chi2, test.dof, test.p, corrected.get(key), test.cramers_v, test.smallest_expected)
-        for key, test in tests.items()
-    ]
-    names = ["mode", "method", "n", "chi2", "dof", "p", "p_holm", "cramers_v", "smallest_expected"]
+def _tests_table(tests: Mapping[tuple[str, str], Independence], permuted: Mapping[tuple[str, str], float]) -> Table:
+    tested = {key: p for key, p in permuted.items() if not np.isnan(p)}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    rows = []
+    for key, test in tests.items():
+        ps = test.p, permuted[key], corrected.get(key)
+        rows.append((*key, test.n, test.chi2, test.dof, *ps, test.cramers_v, test.smallest_expected))
+    names = ["mode", "method", "n", "chi2", "dof", "p_chi2", "p_permuted", "p_holm", "cramers_v", "smallest_expected"]
     frame = pd.DataFrame(rows, columns=names)
     return Table.of("category_tests", "Are group and category independent?", frame, note=_TEST_NOTE)
 

@@ -19,6 +19,7 @@ from xai.analysis.categories.contrast import (
     category_section,
     independence,
     meme_contexts,
+    permuted_p,
     tagged_words,
 )
 from xai.analysis.charts import svg
@@ -99,6 +100,34 @@ def test_what_has_no_word_is_left_out_of_the_test_and_has_no_residual() -> None:
     assert np.isnan(adjusted_residuals(np.zeros((3, 5)))).all()
 
 
+def words_of(memes: list[list[tuple[str, str]]]) -> pd.DataFrame:
+    """Words by meme, each with its group and category."""
+    rows = [(f"m{i}", f"w{i}-{j}", *word) for i, meme in enumerate(memes) for j, word in enumerate(meme)]
+    return pd.DataFrame(rows, columns=["meme_id", "word", "group", "category"])
+
+
+def test_a_difference_within_memes_is_found_by_permutation() -> None:
+    # Of 10 memes each has its Emotional word shared. All 10 fall so, or all the other way, in 2 of 2^10 deals.
+    words = words_of([[("shared", "Emotional"), ("relevance only", "Content")]] * 10)
+    assert permuted_p(words) == pytest.approx(2 / 2**10, abs=0.004)
+    assert permuted_p(words) == permuted_p(words.sample(frac=1, random_state=1))
+
+
+def test_a_difference_between_memes_is_none_within_them() -> None:
+    words = words_of([[("shared", "Emotional")] * 4, [("relevance only", "Content")] * 4] * 5)
+    assert independence(np.array([[20, 0], [0, 20]])).p < 1e-9
+    assert permuted_p(words) == 1
+    assert np.isnan(permuted_p(words[words["group"] == "shared"]))
+
+
+def test_permutation_has_the_chi_square_of_the_table() -> None:
+    # Two memes of two words: the four deals give chi2 4, 0, 0, 4, so that half of them reach 4, and all reach 0.
+    unlike = [("shared", "Entity"), ("rationale only", "Other")]
+    like = [("shared", "Other"), ("rationale only", "Entity")]
+    assert permuted_p(words_of([unlike, unlike])) == pytest.approx(0.5, abs=0.05)
+    assert permuted_p(words_of([unlike, like])) == 1
+
+
 def test_words_are_counted_by_group_and_category_of_each_method() -> None:
     section = category_section(TABLE, RULES, CONTEXTS)
     assert counts_of(section, method="attnlrp") == {
@@ -117,6 +146,7 @@ def test_words_are_counted_by_group_and_category_of_each_method() -> None:
     assert percent.sum() == pytest.approx(100)
     tests = section.tables[1].frame.set_index("method")
     assert tests["n"].to_dict() == {"attnlrp": 8, "random": 3}
+    assert (tests["p_holm"] >= tests["p_permuted"]).all()
 
 
 def test_every_word_is_in_exactly_one_group_and_category() -> None:
