@@ -72,6 +72,9 @@ def category_section(
     Returns:
         Tables ``categories`` (a row a mode, method, group and category: n, percent of the group, residual) and
         ``category_tests`` (a row a mode and method); the residuals as a heat map, and the percentages as bars.
+
+    Raises:
+        ValueError: the table has more than one row of a meme, mode and method; or what the tagger raises.
     """
     words = tagged_words(table, tagger, contexts)
     counts = category_counts(words)
@@ -98,14 +101,19 @@ def tagged_words(table: pd.DataFrame, tagger: Tagger, contexts: Mapping[str, tup
     """One row a word, with the columns meme_id, mode, method, group, word, category.
 
     The tagger is asked about each word of a meme once, however many modes and methods have it.
+
+    Raises:
+        ValueError: the table has more than one row of a meme, mode and method, as with several poolings.
     """
+    if table.duplicated(["meme_id", "mode", "method"]).any():
+        raise ValueError("give one row a meme, mode and method: the agreement table of one pooling")
     rows, asked = [], []
     for row in _compared(table).to_dict("records"):
         text, language = contexts.get(row["meme_id"], ("", None))
-        language = row.get("language") or language
+        own = row.get("language")
         for group, word in _groups(row):
             rows.append((row["meme_id"], row["mode"], row["method"], group, word))
-            asked.append(WordInContext(word, text, language if isinstance(language, str) else None))
+            asked.append(WordInContext(word, text, own if isinstance(own, str) else language))
     distinct = list(dict.fromkeys(asked))
     category = dict(zip(distinct, tagger.tag(distinct), strict=True))
     frame = pd.DataFrame(rows, columns=["meme_id", "mode", "method", "group", "word"])

@@ -176,8 +176,15 @@ def test_unknown_words_are_counted_and_in_no_table() -> None:
 def test_the_language_of_the_table_goes_before_that_of_the_meme() -> None:
     with_language = TABLE.assign(language=["de", None, "uk", "en"])
     words = tagged_words(with_language, RULES, CONTEXTS)
+    without = tagged_words(with_language, RULES, {"a": (CONTEXTS["a"][0], "de"), "b": CONTEXTS["b"]})
+    assert (without["category"] == UNKNOWN).sum() == 5 + 3
     unknown = words[words["category"] == UNKNOWN]
     assert set(zip(unknown["meme_id"], unknown["method"], strict=True)) == {("a", "attnlrp")}
+
+
+def test_rows_of_two_poolings_are_refused() -> None:
+    with pytest.raises(ValueError, match="of one pooling"):
+        category_section(pd.concat([TABLE, TABLE]), RULES, CONTEXTS)
 
 
 @pytest.mark.parametrize("rows", [TABLE.iloc[:0], TABLE.iloc[3:]], ids=["no row", "nothing compared"])
