@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xai.analysis.lemmas import lemma_classes, lemmatizer
 from xai.analysis.words import STOPWORDS_VERSION, is_content_word, normal_form
-from xai.attribution.align import Pooling, is_spaceless, rank_words, split_words, word_image_relevance
+from xai.attribution.align import Pooling, is_spaceless, rank_words, word_image_relevance
+from xai.attribution.lemmas import lemma_classes, lemmatizer
+from xai.attribution.occurrences import named_words, occurrences
 from xai.schema import ALL_LABELS, Word
 from xai.store import Run
 
@@ -239,36 +240,12 @@ def _rationale(referred: Sequence[str], text: _Text, language: str | None) -> _R
 
 
 def _named_words(referred: Sequence[str], language: str | None) -> list[str]:
-    """Content words of a rationale in normal form, each once, in order; phrases are split as texts are.
-
-    What is written without spaces stays whole: the model said what its words are.
-    """
-    named: dict[str, None] = {}
-    for entry in referred:
-        spans: list[tuple[int, int]] = []
-        for start, end in split_words(entry):
-            joins = bool(spans) and spans[-1][1] == start and is_spaceless(entry[spans[-1][0] : end])
-            spans = [*spans[:-1], (spans[-1][0], end)] if joins else [*spans, (start, end)]
-        words = (entry[start:end] for start, end in spans)
-        named |= dict.fromkeys(normal_form(word) for word in words if is_content_word(word, language))
-    return list(named)
+    """Content words of a rationale in normal form, each once, in order."""
+    named = (word for entry in referred for word in named_words(entry))
+    return list(dict.fromkeys(word for word in named if is_content_word(word, language)))
 
 
 def _located(word: str, text: _Text) -> list[int]:
-    """The words of the text that are this word, or, written without spaces, follow on each other as it; or none.
-
-    Occurrences without a flag come before others. Spaces and line breaks between them do not matter.
-    """
-    forms = text.forms
-    found = [[index] for index, form in enumerate(forms) if form == word]
-    if is_spaceless(word):
-        found += [run for start in range(len(forms)) if len(run := _spelled(word, forms, start)) > 1]
+    """An occurrence of the word in the text; one without a flag comes before others, and there may be none."""
+    found = occurrences(word, text.forms)
     return min(found, key=lambda run: not all(text.kept[index] for index in run), default=[])
-
-
-def _spelled(word: str, forms: Sequence[str], start: int) -> list[int]:
-    """The forms from ``start`` on that spell the word, if they do."""
-    rest, end = word, start
-    while rest and end < len(forms) and forms[end] and rest.startswith(forms[end]):
-        rest, end = rest.removeprefix(forms[end]), end + 1
-    return [] if rest else list(range(start, end))

@@ -114,7 +114,10 @@ def _names(chart: Chart) -> list[str]:
 def _matplotlib_names(axes: Any, chart: Chart) -> None:
     names = _names(chart)
     if names:
-        long = max(map(len, names)) * len(names) > 90
+        longest = max(map(len, names))
+        long = longest * len(names) > 90
+        if long:  # slanted names take their height from nothing that is drawn
+            axes.figure.set_figheight(_HEIGHT + 0.05 * longest)
         axes.set_xticks(range(len(names)), names, rotation=40 if long else 0, ha="right" if long else "center")
 
 

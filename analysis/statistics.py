@@ -19,6 +19,7 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 
 LEVEL = 0.95
 N_DRAWS = 1000
+_NAN = float("nan")
 _BLOCK = 2_000_000
 """Weights held at once, so that 66,000 memes need no more memory than 1,000."""
 
@@ -86,7 +87,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, *, n_draws: int = N_DRAW
     known = np.asarray(values, dtype=float)
     known = known[~np.isnan(known)]
     if not len(known):
-        return Interval(*[float("nan")] * 3)
+        return Interval(_NAN, _NAN, _NAN)
     return bootstrap(weighted_mean(known), len(known), n_draws=n_draws, seed=seed)[0]
 
 
@@ -106,7 +107,7 @@ def compare_paired(
     differences = a - b
     differences = differences[~np.isnan(differences)]
     if not len(differences):
-        return Comparison(0, *[float("nan")] * 3, 1.0, float("nan"))
+        return Comparison(0, _NAN, _NAN, _NAN, 1.0, _NAN)
     interval = mean_interval(differences, seed=seed)
     return Comparison(
         len(differences), *interval, _sign_flip_p(differences, n_draws, seed), _rank_biserial(differences)
@@ -130,7 +131,7 @@ def _weights(rng: np.random.Generator, n_draws: int, n: int) -> np.ndarray:
 def _percentiles(values: np.ndarray, tails: list[float]) -> tuple[float, float]:
     known = values[~np.isnan(values)]
     if not len(known):
-        return float("nan"), float("nan")
+        return _NAN, _NAN
     low, high = np.percentile(known, tails)
     return float(low), float(high)
 

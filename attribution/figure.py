@@ -32,7 +32,7 @@ from xai.attribution.heatmap import (
     visible,
 )
 from xai.attribution.wording import facts
-from xai.schema import SEGMENTS, Explanation
+from xai.schema import Explanation
 
 MAX_CAPTION = 3000
 """So many characters of a caption are drawn in a figure; HTML has all."""
@@ -117,9 +117,11 @@ class _FigureBuilder:
         e = self.e
         words = ", ".join(e.prediction.referred_words) or "none"
         concepts = ", ".join(e.prediction.referred_image_concepts) or "none"
-        shares = "   ".join(f"{segment} {e.shares[segment]:+.3g}" for segment in SEGMENTS if segment in e.shares)
+        shares = "   ".join(
+            f"{row.segment} {row.relevance:+.3g} ({row.absolute:.3g})" for row in e.segments.itertuples()
+        )
         said = [f"Words that the model says it used: {words}", f"Image concepts that it names: {concepts}"]
-        said += [f"Relevance by segment: {shares}"] if shares else []
+        said += [f"Relevance by segment, signed (absolute): {shares}"] if shares else []
         said.append(SCALE_NOTE)
         if e.quality.non_finite:
             said.append(f"{e.quality.non_finite} values are not finite (grey).")

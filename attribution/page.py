@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 from PIL import Image
 
-from xai.attribution.align import normal_form, split_words
+from xai.attribution.align import words_of
 from xai.attribution.heatmap import (
     MAX_TOKENS,
     SCALE_NOTE,
@@ -23,10 +22,13 @@ from xai.attribution.heatmap import (
     token_pieces,
     visible,
 )
+from xai.attribution.lemmas import lemmatizer
+from xai.attribution.occurrences import Presence, presence
 from xai.attribution.wording import facts
-from xai.schema import SEGMENTS, Explanation
+from xai.schema import Explanation
 
 _PIXELS = 520
+_REMARKS: dict[Presence, str] = {"exact": "", "inflected": "in another form", "invented": "not in the text"}
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     # Not select_autoescape, which goes by a name's ending and does not know .jinja.
@@ -55,7 +57,6 @@ def save_html(e: Explanation, path: str | Path) -> None:
 def _context(e: Explanation) -> dict[str, object]:
     """What both templates show."""
     pictures, picture_note = _pictures(e)
-    in_text = {normal_form(word) for word in _words_in(e.meme.text)}
     prediction = e.prediction
     return {
         "e": e,
@@ -66,20 +67,29 @@ def _context(e: Explanation) -> dict[str, object]:
         "pictures": pictures,
         "picture_note": picture_note,
         "note": SCALE_NOTE,
-        "referred": [(word, _all_in(word, in_text)) for word in prediction.referred_words],
-        "shares": [(segment, e.shares[segment]) for segment in SEGMENTS if segment in e.shares],
+        "referred": _referred(e),
+        "forms_note": _forms_note(e.meme.language),
+        "segments": list(e.segments.itertuples(index=False)),
         "tokens": token_pieces(e),
         "n_hidden": max(0, len(e.token_table.token) - MAX_TOKENS),
         "answer": visible(prediction.text),
     }
 
 
-def _words_in(text: str) -> Iterator[str]:
-    return (text[start:end] for start, end in split_words(text))
+def _referred(e: Explanation) -> list[tuple[str, str]]:
+    """The words of the rationale, and what is to be said of each beside a text that has it as it is."""
+    words = [word.text for word in words_of(e.meme.text, e.meme.words)]
+    found = [(entry, presence(entry, words, e.meme.language)) for entry in e.prediction.referred_words]
+    # Of a meme whose text nobody has read, nothing is known.
+    return [(entry, _REMARKS[state] if words else "") for entry, state in found]
 
 
-def _all_in(phrase: str, forms: set[str]) -> bool:
-    return all(normal_form(word) in forms for word in _words_in(phrase))
+def _forms_note(language: str | None) -> str:
+    name = lemmatizer(language).name
+    if name.startswith("none"):
+        remedy = name.removeprefix("none").removeprefix(": ")
+        return "Other forms of a word are not known in this language" + (f" ({remedy})." if remedy else ".")
+    return f"Other forms of a word are known by {name}."
 
 
 def _pictures(e: Explanation) -> tuple[list[tuple[str, str, str]], str]:

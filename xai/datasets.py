@@ -20,7 +20,10 @@ from pydantic import ValidationError
 from xai.schema import Failure, Meme
 from xai.strict_json import STRICT
 
-__all__ = ["read_memes", "write_memes"]
+__all__ = ["DatasetRecord", "jsonl_path", "meme_line", "read_memes", "split_labels", "write_memes"]
+
+DatasetRecord = Meme | Failure
+"""One record of a dataset: a meme, or why it cannot be read."""
 
 _PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 _COLUMNS = frozenset(Meme.model_fields) - {"metadata"}
@@ -68,19 +71,49 @@ def write_memes(path: str | Path, memes: Iterable[Meme]) -> None:
     Raises:
         ValueError: not a ``.jsonl`` path, or a meme that JSON cannot hold; the file is left as it was.
     """
-    path = Path(path)
-    if path.suffix != ".jsonl":
-        raise ValueError(f"memes are written as JSONL; name the file {path.stem}.jsonl instead of {path.name}")
+    path = jsonl_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_line(meme, path.parent) + "\n" for meme in memes)
+            file.writelines(meme_line(meme, path.parent) + "\n" for meme in memes)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def jsonl_path(path: str | Path) -> Path:
+    """The path of a file that memes can be written to.
+
+    Raises:
+        ValueError: its name does not end in ``.jsonl``.
+    """
+    path = Path(path)
+    if path.suffix != ".jsonl":
+        raise ValueError(f"memes are written as JSONL; name the file {path.stem}.jsonl instead of {path.name}")
+    return path
+
+
+def meme_line(meme: Meme, folder: Path) -> str:
+    """One meme as its line in a JSONL file in ``folder``, without line break; what is unknown is left out.
+
+    Raises:
+        ValueError: JSON cannot hold it, or its picture is in memory only.
+    """
+    if meme.image is not None and not isinstance(meme.image, Path):
+        raise ValueError(f"meme {meme.id!r} holds a picture in memory; save it and give the meme its path")
+    clash = _COLUMNS & meme.metadata.keys()
+    if clash:
+        raise ValueError(f"metadata of meme {meme.id!r} uses the name of a field, {min(clash)!r}; rename it")
+    columns = meme.model_dump(exclude={"image", "metadata"}, exclude_none=True)
+    if meme.image is not None:
+        columns["image"] = _relative(meme.image, folder)
+    try:
+        return json.dumps({**columns, **meme.metadata}, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"meme {meme.id!r} cannot be written as JSON: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -261,7 +294,7 @@ def _table_row(place: str, columns: dict[str, Any]) -> _Row:
     values = {name: value for name, value in columns.items() if name not in empty}
     try:
         if isinstance(values.get("labels"), str):
-            values["labels"] = _split_labels(values["labels"])
+            values["labels"] = split_labels(values["labels"])
         if isinstance(values.get("words"), str):
             values["words"] = json.loads(values["words"])
     except json.JSONDecodeError:
@@ -275,8 +308,12 @@ _STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _STRING_LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*,?\s*)?\]", re.DOTALL)
 
 
-def _split_labels(cell: str) -> list[str]:
-    """Labels written as a JSON list, a Python list, or with ``|`` or ``;`` between; commas belong to names."""
+def split_labels(cell: str) -> list[str]:
+    """Labels written as a JSON list, a Python list, or with ``|`` or ``;`` between; commas belong to names.
+
+    Raises:
+        ValueError: it begins like a list and is none of strings.
+    """
     cell = cell.strip()
     if not cell.startswith("["):
         separator = "|" if "|" in cell else ";"
@@ -309,22 +346,6 @@ def _read_text(path: Path) -> str:
         raise ValueError(f"{path.name!r} is not UTF-8 (at byte {error.start}); save it as UTF-8") from None
     except OSError as error:
         raise ValueError(f"{path.name!r} cannot be read ({error.strerror}); check its permissions") from None
-
-
-def _line(meme: Meme, folder: Path) -> str:
-    """One meme as a line of JSON; what is unknown is left out."""
-    if meme.image is not None and not isinstance(meme.image, Path):
-        raise ValueError(f"meme {meme.id!r} holds a picture in memory; save it and give the meme its path")
-    clash = _COLUMNS & meme.metadata.keys()
-    if clash:
-        raise ValueError(f"metadata of meme {meme.id!r} uses the name of a field, {min(clash)!r}; rename it")
-    columns = meme.model_dump(exclude={"image", "metadata"}, exclude_none=True)
-    if meme.image is not None:
-        columns["image"] = _relative(meme.image, folder)
-    try:
-        return json.dumps({**columns, **meme.metadata}, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"meme {meme.id!r} cannot be written as JSON: {error}") from None
 
 
 def _relative(image: Path, folder: Path) -> str:

@@ -99,8 +99,9 @@ def print_explanation(explanation: Explanation) -> None:
             out.print(f"{name:10} (one square a {unit}; red speaks for the target, blue against)")
             for row in grid:
                 out.print(" " * 11 + "".join(_square(float(value) / largest) for value in row))
-    shares = "  ".join(f"{name} {value:+.3f}" for name, value in explanation.shares.items())
-    out.print(f"shares     {shares}", highlight=False)
+    rows = explanation.segments.itertuples()
+    shares = "  ".join(f"{row.segment} {row.relevance:+.3f} ({row.absolute:.3f})" for row in rows)
+    out.print(f"shares     {shares}, signed (absolute)", highlight=False)
     out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)
 
 
@@ -129,10 +130,11 @@ def print_reading(summary: OcrSummary, path: Path) -> None:
     import pandas as pd
 
     engine = " ".join(str(summary.engine[name]) for name in ("engine", "version") if name in summary.engine)
+    earlier = f" ({summary.resumed} records by an earlier start)" if summary.resumed else ""
     by_flag = ", ".join(f"{name} {n}" for name, n in sorted(summary.flags.items()))
     lines = [
         f"engine     {engine}: {summary.reason}",
-        f"read       {summary.memes} memes, {summary.words} words: {path}",
+        f"read       {summary.memes} memes, {summary.words} words{earlier}: {path}",
         f"flagged    {summary.flagged} words, which comparisons leave out{f' ({by_flag})' if by_flag else ''}",
     ]
     if summary.filled < summary.memes:

@@ -74,8 +74,11 @@ class Job:
 
     def answer(self, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]) -> list[Prediction]:
         """Let the model answer a batch."""
-        answers = self.model.generate(prompts, self.max_new_tokens)
-        return [_prediction(self, meme, ids, "generated") for meme, ids in zip(memes, answers, strict=True)]
+        answers = self.model.generate_scored(prompts, self.max_new_tokens)
+        return [
+            _prediction(self, meme, answer.ids, "generated", answer.log_probability)
+            for meme, answer in zip(memes, answers, strict=True)
+        ]
 
     def given(self, meme: Meme, answer: Answer, text: str | None = None) -> Prediction:
         """An answer that the model did not give in this job, as if it had been: by its ids, or by its text.
@@ -171,7 +174,9 @@ def word_groups(words: Sequence[Word], prompt: EncodedPrompt) -> list[list[int]]
     return sorted({id(group): sorted(group) for group in group_of.values()}.values())
 
 
-def _prediction(job: Job, meme: Meme, generated_ids: tuple[int, ...], source: AnswerSource) -> Prediction:
+def _prediction(
+    job: Job, meme: Meme, generated_ids: tuple[int, ...], source: AnswerSource, log_probability: float | None = None
+) -> Prediction:
     described = job.model.describe() if source == "generated" else {}
     text, _ = token_offsets(job.model.processor.tokenizer, generated_ids)
     answer = parse_answer(job.task, text, job.mode)
@@ -183,6 +188,7 @@ def _prediction(job: Job, meme: Meme, generated_ids: tuple[int, ...], source: An
         answer_source=source,
         attention=described.get("attention"),
         dtype=described.get("dtype"),
+        log_probability=log_probability,
         **dict(answer),
     )
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -23,6 +23,8 @@ from transformers import (
     AutoTokenizer,
     GenerationConfig,
     GgufConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
 )
 
 from xai.attribution.families import family_of
@@ -32,6 +34,13 @@ from xai.prompts import EncodedPrompt, PromptStyle, collate, encode_message
 
 SETTINGS_FILE = "xai.json"
 SAMPLED_VALUES = 256
+
+
+class Generated(NamedTuple):
+    """A greedy answer: its ids, and the natural logarithm of their probability by the model's own logits."""
+
+    ids: tuple[int, ...]
+    log_probability: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +86,17 @@ class VisionLanguageModel:
             "attention": config._attn_implementation,
         }
 
-    @torch.inference_mode()
     def generate(self, prompts: Sequence[EncodedPrompt], max_new_tokens: int = 512) -> list[tuple[int, ...]]:
         """Greedy answers to a batch of prompts: the generated ids, the end-of-sequence token included.
 
-        Sampling, beams and penalties of the checkpoint's own generation settings are not used, so that the
-        ids are those with the highest logits.
+        Sampling, beams, penalties and forbidden tokens of the checkpoint's own generation settings are not used, so
+        that the ids are those with the highest logits.
         """
+        return [answer.ids for answer in self.generate_scored(prompts, max_new_tokens)]
+
+    @torch.inference_mode()
+    def generate_scored(self, prompts: Sequence[EncodedPrompt], max_new_tokens: int = 512) -> list[Generated]:
+        """The same answers with their log-probabilities."""
         ends = self._end_ids()
         # Some tokenizers of text decoders have no padding token; any will do, since nothing attends to it.
         pad_id = ends[0] if self.processor.tokenizer.pad_token_id is None else self.processor.tokenizer.pad_token_id
@@ -99,9 +112,13 @@ class VisionLanguageModel:
             eos_token_id=ends,
             pad_token_id=pad_id,
         )
-        with self.lock:
-            output = self.model.generate(**batch, generation_config=config)  # type: ignore[operator]
-        return [_until_end(row, ends) for row in output[:, batch["input_ids"].shape[1] :].tolist()]
+        chosen = _ChosenLogProbabilities()
+        with self.lock, _plain_generation(self.model):
+            output = self.model.generate(  # type: ignore[operator]
+                **batch, generation_config=config, logits_processor=LogitsProcessorList([chosen])
+            )
+        answers = [_until_end(row, ends) for row in output[:, batch["input_ids"].shape[1] :].tolist()]
+        return [Generated(ids, chosen.total(row, len(ids))) for row, ids in enumerate(answers)]
 
     def reply(self, texts: Sequence[str], max_new_tokens: int = 512) -> list[str]:
         """Greedy answers to messages of text alone, without special tokens: for questions that are about no meme.
@@ -278,6 +295,41 @@ def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
             f"cannot load model {checkpoint.name!r}: {reason} — give 'planted', a folder with config.json, "
             "a GGUF file, or a hub id in reach"
         ) from error
+
+
+class _ChosenLogProbabilities(LogitsProcessor):  # type: ignore[misc]
+    """Keeps, step by step, the log-probability of the token that greedy decoding takes, and changes nothing.
+
+    It sees the model's own logits in float32, since no other processor is at work (:func:`_plain_generation`).
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        best, token = scores.max(dim=-1, keepdim=True)
+        rest = scores.scatter(-1, token, -torch.inf).logsumexp(dim=-1, keepdim=True)
+        # The logarithm of best's softmax without the rounding of one that is near 1.
+        self._steps.append(-nn.functional.softplus(rest - best).squeeze(-1))
+        return scores
+
+    def total(self, row: int, n_tokens: int) -> float:
+        """The sum over the first tokens of one answer, in float64."""
+        return float(torch.stack(self._steps[:n_tokens])[:, row].double().sum())
+
+
+@contextmanager
+def _plain_generation(model: nn.Module) -> Iterator[None]:
+    """Within the block, the checkpoint's own generation settings are out of reach.
+
+    transformers fills in from them whatever a call leaves unset: suppressed tokens, n-grams that must not repeat.
+    """
+    own = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 def _until_end(ids: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:

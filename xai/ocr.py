@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +18,8 @@ from xai.attribution.align import words_of
 from xai.attribution.ocr import MIN_CONFIDENCE, OcrEngine, Reading, choose_engine, flags_of, get_engine, read_pieces
 from xai.attribution.ocr.engine import apt_line, require_languages
 from xai.attribution.ocr.given import GivenWords, place_words
-from xai.datasets import read_memes, write_memes
+from xai.datasets import DatasetRecord, jsonl_path, meme_line, read_memes
+from xai.journal import Entry, Journal, JournalError
 from xai.schema import Failure, Meme, Word
 
 TextSource = Literal["dataset", "ocr", "both"]
@@ -48,7 +52,8 @@ class OcrPlan:
 class OcrSummary:
     """What a run came to. ``flags`` counts words by flag; ``flagged`` words with any.
 
-    ``matched``, ``only_in_text`` and ``only_in_ocr`` count the words of memes that have a text of their own.
+    ``matched``, ``only_in_text`` and ``only_in_ocr`` count the words of memes that have a text of their own. Everything
+    counts what an earlier start has read too, ``resumed`` the records that it had.
     """
 
     engine: Mapping[str, Any]
@@ -63,6 +68,7 @@ class OcrSummary:
     only_in_text: int = 0
     only_in_ocr: int = 0
     failures: list[Failure] = field(default_factory=list)
+    resumed: int = 0
 
     def report(self) -> dict[str, Any]:
         """Everything in JSON values."""
@@ -73,9 +79,12 @@ class OcrSummary:
             "failures": [failure.model_dump() for failure in self.failures],
         }
 
-    def add(self, meme: Meme) -> None:
-        """Count a meme that was read."""
-        found = meme.metadata[KEY]
+    def add(self, entry: Entry) -> None:
+        """Count a record that was read or could not be."""
+        if entry["failure"] is not None:
+            self.failures.append(Failure.model_validate(entry["failure"]))
+            return
+        found = entry["meme"][KEY]
         flags = [word["flags"] for word in found["words"]]
         self.memes += 1
         self.filled += found["filled"]
@@ -88,7 +97,7 @@ class OcrSummary:
 
 
 def ocr_dataset(
-    dataset: str | Path,
+    dataset: str | Path | Iterable[DatasetRecord],
     out: str | Path,
     *,
     engine: str = AUTO,
@@ -100,43 +109,51 @@ def ocr_dataset(
 ) -> OcrSummary:
     """Read every picture of a dataset, and write its memes with what was read, as JSONL, whole or not at all.
 
-    A picture that cannot be read is a failure, and its meme is written as it was, with the reason. See
-    :func:`read_meme` for what a meme becomes.
+    Stopped at any instant and started again, it goes on behind the last meme that was read, and the file is that of a
+    start that was never stopped; until then what was read is in ``out.part`` (see :mod:`xai.journal`). A picture that
+    cannot be read is a failure, and its meme is written as it was, with the reason. See :func:`read_meme` for what a
+    meme becomes.
 
     Args:
+        dataset: its path, or its records as :func:`xai.datasets.read_memes` gives them.
         engine: a name of the registry, ``auto``, or ``dataset`` for the words and boxes that the memes bring.
         languages: codes as ``uk``; by default those that the memes are marked with, or else the scripts of their texts.
+        images, limit: folder of the pictures, and how many records are read at most, where the dataset is a path.
         min_confidence: words below it are flagged.
 
     Raises:
-        ValueError: dataset, engine or language cannot be used at all.
+        ValueError: dataset, engine or language cannot be used at all, or what was begun is of another dataset,
+            engine, version, language or threshold.
     """
-    plan = plan_ocr(dataset, engine=engine, languages=languages, images=images, limit=limit)
-    plan = OcrPlan(plan.engine, plan.languages, plan.reason, min_confidence)
+    out = jsonl_path(out)
+    records = _records(dataset, images, limit)
+    plan = replace(plan_ocr(records, engine=engine, languages=languages), min_confidence=min_confidence)
     summary = OcrSummary(plan.describe(), plan.languages, plan.reason)
-    marked = not languages
-
-    def memes() -> Iterator[Meme]:
-        for record in islice(read_memes(dataset, images=images), limit):
-            if isinstance(record, Failure):
-                summary.failures.append(record)
-            else:
-                yield _read_or_keep(record, plan, marked, summary)
+    marks = [_mark(record, out.parent) for record in records]
+    with Journal(out, _config(plan, languages)) as journal:
+        for entry in journal.entries():
+            _check_same(entry, marks[summary.resumed : summary.resumed + 1], out)
+            summary.add(entry)
+            summary.resumed += 1
+        on_progress(summary.resumed)
+        for record, mark in zip(records[summary.resumed :], marks[summary.resumed :], strict=True):
+            entry = {"of": mark, **_entry(record, plan, not languages, out.parent)}
+            journal.add(entry)
+            summary.add(entry)
             on_progress(1)
-
-    write_memes(out, memes())
+        journal.finish(_line)
     return summary
 
 
 def plan_ocr(
-    dataset: str | Path,
+    dataset: str | Path | Iterable[DatasetRecord],
     *,
     engine: str = AUTO,
     languages: Sequence[str] = (),
     images: str | Path | None = None,
     limit: int | None = None,
 ) -> OcrPlan:
-    """Which engine reads a dataset, in which languages, and why.
+    """Which engine reads a dataset, in which languages, and why; arguments as for :func:`ocr_dataset`.
 
     Raises:
         ValueError: the engine is unknown, lacks a language, or no language is given or to be seen.
@@ -144,7 +161,7 @@ def plan_ocr(
     if engine == DATASET:
         return OcrPlan(None, (), "the words and boxes that the dataset brings")
     given = tuple(dict.fromkeys(map(language_code, languages)))
-    chosen = given or _languages_of(islice(read_memes(dataset, images=images), limit))
+    chosen = given or _languages_of(_records(dataset, images, limit))
     origin = "as given" if given else "as the dataset shows"
     if engine == AUTO:
         choice = choose_engine(chosen)
@@ -219,16 +236,54 @@ def language_code(name: str) -> str:
     return lowered.split("-")[0]
 
 
-def _read_or_keep(meme: Meme, plan: OcrPlan, marked: bool, summary: OcrSummary) -> Meme:
-    own = (language_code(meme.language),) if marked and meme.language else None
+def _records(
+    dataset: str | Path | Iterable[DatasetRecord], images: str | Path | None, limit: int | None
+) -> list[DatasetRecord]:
+    """The records of a dataset; they hold paths of pictures, not pictures."""
+    return list(islice(read_memes(dataset, images=images), limit) if isinstance(dataset, str | Path) else dataset)
+
+
+def _config(plan: OcrPlan, languages: Sequence[str]) -> dict[str, Any]:
+    """What decides how a record is read, in JSON values."""
+    return plan.describe() | {
+        "languages": list(plan.languages),
+        "language of each meme": not languages,
+        "meme-xai": metadata.version("meme-xai"),
+    }
+
+
+def _mark(record: DatasetRecord, folder: Path) -> str:
+    """What tells whether a record is still the one that was read."""
+    text = record.model_dump_json() if isinstance(record, Failure) else meme_line(record, folder)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def _check_same(entry: Entry, marks: Sequence[str], out: Path) -> None:
+    if [entry["of"]] != list(marks):
+        name = entry["meme"]["id"] if entry["meme"] else entry["failure"]["meme_id"]
+        raise JournalError(
+            f"{out.name!r} was begun with another dataset (differing: record {name!r}); use the same one and limit to "
+            f"go on, write to another file, or delete '{out.name}.part' to begin anew"
+        )
+
+
+def _entry(record: DatasetRecord, plan: OcrPlan, marked: bool, folder: Path) -> Entry:
+    """A record after reading: the meme's columns, and why it could not be read; one of them may be ``None``."""
+    if isinstance(record, Failure):
+        return {"meme": None, "failure": record.model_dump()}
+    own = (language_code(record.language),) if marked and record.language else None
+    failure: Failure | None = None
     try:
-        read = read_meme(meme, plan, own)
+        read = read_meme(record, plan, own)
     except (ValueError, RuntimeError, OSError) as error:
         reason = str(error) or type(error).__name__
-        summary.failures.append(Failure(meme_id=meme.id, stage="read", reason=reason))
-        return meme.model_copy(update={"metadata": {**meme.metadata, KEY: plan.describe() | {"error": reason}}})
-    summary.add(read)
-    return read
+        failure = Failure(meme_id=record.id, stage="read", reason=reason)
+        read = record.model_copy(update={"metadata": {**record.metadata, KEY: plan.describe() | {"error": reason}}})
+    return {"meme": json.loads(meme_line(read, folder)), "failure": failure and failure.model_dump()}
+
+
+def _line(entry: Entry) -> str | None:
+    return entry["meme"] and json.dumps(entry["meme"], ensure_ascii=False)
 
 
 def _found(meme: Meme) -> Mapping[str, Any]:
@@ -251,7 +306,7 @@ def _brought(meme: Meme, min_confidence: float) -> Reading:
     return Reading(meme.text, tuple(flagged))
 
 
-def _languages_of(records: Iterator[Meme | Failure]) -> tuple[str, ...]:
+def _languages_of(records: Iterable[DatasetRecord]) -> tuple[str, ...]:
     """The languages that the memes are marked with, or, if none is, one for each script of their texts.
 
     Raises:

@@ -60,6 +60,8 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "answer_source": _TEXT,
             "attention": _TEXT,
             "dtype": _TEXT,
+            "confidence": _REAL,
+            "log_probability": _REAL,
         }
     ),
     "explanations": pa.schema(
@@ -124,6 +126,8 @@ _SAME = (
     "baseline_value",
 )
 """Fields of an explanation that have a column of their name."""
+_SAME_OF_ANSWER = ("parse", "parse_note", "answer_source", "attention", "dtype", "confidence", "log_probability")
+"""Fields of a prediction that go into a column of their name as they are."""
 
 
 def as_table(kind: Kind, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -158,7 +162,7 @@ def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:
         "unknown_labels": prediction.unknown_labels,
         "referred_words": prediction.referred_words,
         "referred_image_concepts": prediction.referred_image_concepts,
-        **{name: getattr(prediction, name) for name in ("parse", "parse_note", "answer_source", "attention", "dtype")},
+        **{name: getattr(prediction, name) for name in _SAME_OF_ANSWER},
     }
 
 

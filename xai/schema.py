@@ -143,6 +143,11 @@ class Prediction(Record):
     ``answer_source`` says where the answer comes from: ``generated`` by the model of the run, ``given_ids``
     from elsewhere by its token ids, or ``given_text``, tokenised anew, so that the tokens need not be those
     of who wrote it. ``attention`` and ``dtype`` are those that the model answered with; ``None`` if it did not.
+
+    ``confidence`` is what the answer says of itself, 0 to 1, where the task asks for it; ``None``: not asked, not
+    said, or not to be read without guessing. ``log_probability`` is the natural logarithm of the probability of
+    ``generated_ids`` given the prompt, by the model's own logits (no temperature, no penalty); ``None`` for an answer
+    that it did not generate.
     """
 
     meme_id: str
@@ -159,6 +164,8 @@ class Prediction(Record):
     answer_source: AnswerSource = "generated"
     attention: str | None = None
     dtype: str | None = None
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    log_probability: float | None = None
 
 
 class TokenTable(Record):
@@ -296,6 +303,18 @@ class Explanation(Record):
     def words(self) -> pd.DataFrame:
         """One row a word: word, start, end, box, relevance (signed sum), mean_abs, n_tokens."""
         return self.word_table.frame()
+
+    @property
+    def segments(self) -> pd.DataFrame:
+        """One row a segment: segment, relevance (signed sum), absolute (sum of absolute values), n_tokens.
+
+        Signed and absolute sums of the rows are those of all tokens. A prompt holds one picture, so that the row of
+        the image is that picture's.
+        """
+        tokens = self.tokens.assign(absolute=self.tokens["relevance"].abs())
+        sums = tokens.groupby("segment", sort=False)[["relevance", "absolute"]].sum()
+        sums["n_tokens"] = tokens["segment"].value_counts()
+        return sums.reindex([name for name in SEGMENTS if name in sums.index]).rename_axis("segment").reset_index()
 
     @property
     def picture_words(self) -> PictureWordTable | None:

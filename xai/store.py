@@ -51,7 +51,10 @@ from xai.parts import (
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
 
 FORMAT = 2
-"""Version of the folder's layout and columns."""
+"""Version of the folder's layout and columns.
+
+It rises when what is there changes its place or meaning. A column that may be null can be added without: parts that
+were written before have null there, whatever they are read with."""
 _VERSIONED = ("meme-xai", "torch", "torchvision", "transformers", "tokenizers", "lxt", "zennit", "captum", "numpy")
 
 
@@ -251,9 +254,16 @@ class Run:
 
     def _relation(self, kind: Kind) -> duckdb.DuckDBPyRelation:
         files = [str(path) for path in part_paths(self.path, kind)]
+        columns = self._connection.from_arrow(SCHEMAS[kind].empty_table())
         if not files:
-            return self._connection.from_arrow(SCHEMAS[kind].empty_table())
-        return self._connection.read_parquet(files)
+            return columns
+        relation = self._connection.read_parquet(files, union_by_name=True)
+        later = [
+            f'CAST(NULL AS {type_}) AS "{name}"'
+            for name, type_ in zip(columns.columns, columns.types, strict=True)
+            if name not in relation.columns
+        ]
+        return relation.project(", ".join(["*", *later])) if later else relation
 
 
 def _key(prediction: Prediction | None, explanations: Sequence[Explanation], failures: Sequence[Failure]) -> Key:

@@ -11,8 +11,8 @@ from importlib import metadata
 from xai.analysis.categories.lexicons import LANGUAGES, Lexicon, category_of, lexicon
 from xai.analysis.categories.tagger import UNKNOWN, WordInContext, category_tagger
 from xai.analysis.categories.texts import Occurrence, Text, emoji_category
-from xai.analysis.lemmas import lemmatizer, ukrainian_analyzer
 from xai.attribution.align import normal_form
+from xai.attribution.lemmas import lemmatizer, ukrainian_analyzer
 
 RULES_VERSION = "1.0"
 _TEXTS_KEPT = 4096

@@ -12,8 +12,8 @@ from typing import Any
 import regex
 
 from xai.analysis.categories.lexicons import category_of, lexicon
-from xai.analysis.lemmas import ukrainian_analyzer
 from xai.attribution.align import is_spaceless, normal_form, split_words
+from xai.attribution.lemmas import ukrainian_analyzer
 
 _ENDS = re.compile(r"[.!?…。！？؟:;\n\r\"«»“”„()\[\]—–]|(?<!\w)-(?!\w)")
 """What a sentence ends at, or a part of one, after which a capital says nothing."""

@@ -113,7 +113,9 @@ def choose_engine(languages: Sequence[str]) -> Choice:
 
     Raises:
         OcrUnavailableError: none has them all; the message says what to install.
+        ValueError: no language is given.
     """
+    _require_any(languages)
     listed = ", ".join(languages)
     by_shape = set(languages) <= {*LATIN, *HAN}
     first = ("rapidocr", "tesseract") if by_shape else ("tesseract", "rapidocr")
@@ -152,10 +154,14 @@ def require_languages(engine: OcrEngine, languages: Sequence[str], remedy: str) 
         OcrUnavailableError: the message names them, what there is, and ``remedy``.
         ValueError: no language is given.
     """
-    if not languages:
-        raise ValueError("say which languages are to be read, as in --language uk")
+    _require_any(languages)
     have = engine.languages()
     missing = [one for one in languages if one not in have]
     if missing:
         there = f"it has {', '.join(have)}" if have else "it is not installed"
         raise OcrUnavailableError(f"{engine.name} cannot read {', '.join(missing)} here ({there}); {remedy}")
+
+
+def _require_any(languages: Sequence[str]) -> None:
+    if not languages:
+        raise ValueError("say which languages are to be read, as in --language uk")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,20 @@ UPRIGHT_UP_TO = 1.5
 """Height over width from which on RapidOCR takes a line to be written downwards."""
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A line as RapidOCR has it; ``letters`` are (text, confidence, corners) of letters or words, without spaces.
+
+    Where ``is_turned``, the line is upside down, and its letters are placed as if it were not.
+    """
+
+    box: Polygon
+    text: str
+    confidence: float
+    letters: Sequence[tuple[str, float, Polygon]]
+    is_turned: bool
+
+
 @ocr_engine("rapidocr")
 class RapidOcr:
     """Lines with the places of their words; one model for all its languages, so that they need not be said."""
@@ -40,40 +56,45 @@ class RapidOcr:
 
     def languages(self) -> tuple[str, ...]:
         """Those that its models were made for, if it and its runtime are installed."""
-        try:
-            version("rapidocr"), version("onnxruntime")
-        except PackageNotFoundError:
-            return ()
-        return (*LATIN, *HAN)
+        is_here = all(find_spec(package) is not None for package in ("rapidocr", "onnxruntime"))
+        return (*LATIN, *HAN) if is_here else ()
 
     def read(self, picture: Image.Image, languages: Sequence[str]) -> list[Piece]:
         """Pieces are words between spaces where RapidOCR places its letters, and lines where it does not."""
         require_languages(self, languages, "pip install 'meme-xai[ocr]' has English and Chinese; take tesseract")
-        blue_first = np.ascontiguousarray(np.asarray(picture.convert("RGB"))[:, :, ::-1])
         try:
-            prepared, record = self._engine.preprocess_img(blue_first)
-            found, turns, texts, crops = self._engine.run_ocr_steps(prepared, record)
+            lines = self._lines(picture)
         except Exception as error:  # its own errors share no base class, and one picture must not end a dataset
             reason = str(error) or type(error).__name__
             raise ValueError(f"rapidocr failed on a picture of {picture.width} x {picture.height}: {reason}") from None
+        return [piece for line in lines for piece in _pieces(line)]
+
+    def _lines(self, picture: Image.Image) -> list[_Line]:
+        # In its own steps, since its result does not tell which lines were upside down.
+        engine = self._engine
+        blue_first = np.ascontiguousarray(np.asarray(picture.convert("RGB"))[:, :, ::-1])
+        prepared, record = engine.preprocess_img(blue_first)
+        found, turns, texts, crops = engine.run_ocr_steps(prepared, record)
         if texts.txts is None:
+            if found.boxes is not None:
+                raise ValueError(f"it found {len(found.boxes)} lines and could not read them")
             return []
-        # In steps, since its result does not tell which lines were upside down, and places their words as if not.
-        reversed_ = [
-            "180" in label and score > self._engine.cfg.Cls.cls_thresh
+        is_turned = [
+            "180" in label and score > engine.cfg.Cls.cls_thresh
             for (label, score), text in zip(turns.cls_res, texts.txts, strict=True)
-            if text.strip()
+            if text.strip()  # others are dropped from the result
         ]
-        result = self._engine.build_final_output(blue_first, found, turns, texts, crops, record)
+        result = engine.build_final_output(blue_first, found, turns, texts, crops, record)
         if result.txts is None:
             return []
+        # Of lines none of whose letters has a place it leaves the letters out, so that the others' cannot be told.
         placed = result.word_results if len(result.word_results) == len(result.txts) else [()] * len(result.txts)
+        columns = (result.boxes, result.txts, result.scores, placed, is_turned)
         return [
-            piece
-            for box, text, score, words, turned in zip(
-                result.boxes, result.txts, result.scores, placed, reversed_, strict=True
+            _Line(
+                checked(box), text, as_confidence(score), [(one, value, checked(at)) for one, value, at in letters], up
             )
-            for piece in _pieces(checked(box), text, score, words, turned)
+            for box, text, score, letters, up in zip(*columns, strict=True)
         ]
 
     @cached_property
@@ -85,26 +106,30 @@ class RapidOcr:
         return RapidOCR(params={f"Global.{name}": value for name, value in settings.items()})
 
 
-def _pieces(box: Polygon, text: str, score: float, words: Sequence[Any], turned: bool) -> list[Piece]:
-    line = _as_written(box, turned)
-    letters = [(one[0], float(one[1]), one[2]) for one in words or () if one[2] is not None]
-    chunks = text.split()
-    if "".join(letter for letter, _, _ in letters) != "".join(chunks):
-        return [Piece(text, line, as_confidence(score))]
-    frame, pieces = Frame(angle_of(line)), []
-    for chunk in chunks:
-        own, length = [], 0
-        while length < len(chunk):
-            own.append(letters.pop(0))
-            length += len(own[-1][0])
-        if length > len(chunk):
-            return [Piece(text, line, as_confidence(score))]
-        corners = [
-            _mirrored(corner, box) if turned else (float(corner[0]), float(corner[1])) for *_, b in own for corner in b
-        ]
-        confidence = sum(value * len(letter) for letter, value, _ in own) / length
-        pieces.append(Piece(chunk, frame.rectangle(frame.extent(corners)), as_confidence(confidence)))
+def _pieces(line: _Line) -> list[Piece]:
+    """The line's words between spaces by the places of their letters, or the line as a whole."""
+    written = _as_written(line.box, line.is_turned)
+    words = _grouped([len(text) for text, _, _ in line.letters], [len(word) for word in line.text.split()])
+    if not words or "".join(text for text, _, _ in line.letters) != "".join(line.text.split()):
+        return [Piece(line.text, written, line.confidence)]
+    frame, pieces = Frame(angle_of(written)), []
+    for first, end in words:
+        letters = line.letters[first:end]
+        text = "".join(letter for letter, _, _ in letters)
+        corners = [corner for _, _, polygon in letters for corner in polygon]
+        corners = [_mirrored(corner, line.box) for corner in corners] if line.is_turned else corners
+        confidence = sum(value * len(letter) for letter, value, _ in letters) / len(text)
+        pieces.append(Piece(text, frame.rectangle(frame.extent(corners)), as_confidence(confidence)))
     return pieces
+
+
+def _grouped(letters: Sequence[int], words: Sequence[int]) -> list[tuple[int, int]]:
+    """Which letters make each word, (first, end), by their numbers of characters; empty if one stands in two words."""
+    behind = {0: 0} | {length: index for index, length in enumerate(accumulate(letters), start=1)}
+    ends = [0, *accumulate(words)]
+    if not all(end in behind for end in ends):
+        return []
+    return [(behind[start], behind[end]) for start, end in pairwise(ends)]
 
 
 def _as_written(box: Polygon, turned: bool) -> Polygon:

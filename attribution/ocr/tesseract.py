@@ -124,7 +124,10 @@ class Tesseract:
     def _run(options: Sequence[str], data: bytes = b"") -> bytes:
         # One thread: several contend for the cores and make short pages slower.
         environment = {**os.environ, "OMP_THREAD_LIMIT": "1"}
-        done = subprocess.run(["tesseract", *options], input=data, capture_output=True, check=False, env=environment)
+        # A group of its own: Ctrl-C would stop it before us, and look like a picture that it cannot read.
+        done = subprocess.run(
+            ["tesseract", *options], input=data, capture_output=True, check=False, env=environment, process_group=0
+        )
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
             raise ValueError(f"tesseract failed: {lines[-1]}")

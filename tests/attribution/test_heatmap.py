@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xai.attribution.heatmap import caption_pieces, content_limit, display_limit, ink_on, overlay, relevance_rgb
-from xai.schema import Explanation
+from xai.attribution.heatmap import (
+    caption_pieces,
+    content_limit,
+    display_limit,
+    ink_on,
+    outline_words,
+    overlay,
+    relevance_rgb,
+)
+from xai.schema import Explanation, Word
 
 
 def test_text_on_every_colour_of_the_scale_is_readable() -> None:
@@ -68,3 +76,14 @@ def test_words_that_carry_little_beside_the_picture_look_pale(explained: Callabl
 
 def _whiteness(background: str) -> float:
     return min(int(background[at : at + 2], 16) for at in (1, 3, 5)) / 255
+
+
+def test_words_are_outlined_by_their_polygon_and_not_by_its_bounding_box_and_the_picture_stays() -> None:
+    picture = Image.new("RGB", (320, 320), "black")
+    diamond = Word(text="a", start=0, end=1, polygon=((160, 60), (260, 160), (160, 260), (60, 160)))
+    level = Word(text="b", start=2, end=3, box=(10, 280, 60, 310))
+    drawn = outline_words(picture, [diamond, Word(text="c", start=4, end=5), level])
+    for corner in ((160, 60), (260, 160), (160, 260), (60, 160), (210, 110), (10, 310), (60, 280)):
+        assert drawn.getpixel(corner) == (255, 212, 0), corner
+    assert drawn.getpixel((260, 60)) == (0, 0, 0)
+    assert np.asarray(picture).max() == 0

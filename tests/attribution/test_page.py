@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 from xai.attribution.page import explanation_html, page_html, save_html
-from xai.schema import Explanation
+from xai.schema import Explanation, Word
 
 Explain = Callable[..., Explanation]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -148,6 +149,60 @@ def test_saved_pages_are_the_page(tmp_path: Path, explained: Explain) -> None:
     e = explained("нове")
     save_html(e, tmp_path / "e.html")
     assert (tmp_path / "e.html").read_text(encoding="utf-8") == page_html(e)
+
+
+def test_relevance_by_segment_is_signed_and_absolute(explained: Explain) -> None:
+    # Tokens of 9 in the template, 1 and -1 in the text.
+    table = explanation_html(explained()).split("Relevance by segment</h3>")[1].split("</table>")[0]
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)<", table)
+    assert cells == ["", "signed", "absolute", "tokens", "text", "+0", "2", "2", "template", "+9", "9", "1"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "referred", "remarks"),
+    [
+        ("en", "crooked senators lied", ("Crooked", "senator", "honest"), ("", "in another form", "not in the text")),
+        ("en", "crooked senators lied", ("crooked senator", "lied honest"), ("in another form", "not in the text")),
+        ("zh", "这不是仇恨\n言论", ("仇恨", "恨言论", "仇人"), ("", "", "not in the text")),
+        ("ar", "هذا كتابٌ", ("كتاب", "الكتاب"), ("", "not in the text")),
+    ],
+)
+def test_a_word_of_the_rationale_is_in_the_text_as_it_is_in_another_form_or_not_at_all(
+    language: str, text: str, referred: tuple[str, ...], remarks: tuple[str, ...], explained: Explain
+) -> None:
+    seen = Reader(explanation_html(says(explained(text), referred, language))).text
+    for word, remark in zip(referred, remarks, strict=True):
+        assert (f"{word} ({remark})" if remark else f"{word}\n") in seen
+
+
+def test_ukrainian_forms_are_those_of_the_dictionary_and_the_page_names_it(explained: Explain) -> None:
+    pytest.importorskip("pymorphy3")
+    seen = Reader(explanation_html(says(explained("народ програв війну"), ("війна", "мир"), "uk"))).text
+    assert "війна (in another form)" in seen
+    assert "мир (not in the text)" in seen
+    assert "Other forms of a word are known by pymorphy3 2." in seen
+
+
+def test_where_other_forms_are_not_known_the_page_says_so(explained: Explain) -> None:
+    seen = Reader(explanation_html(says(explained("الكتب"), ("كتاب",), "ar"))).text
+    assert "كتاب (not in the text)" in seen
+    assert "Other forms of a word are not known in this language." in seen
+
+
+def test_words_that_came_with_the_meme_are_its_text_and_without_any_nothing_is_said(explained: Explain) -> None:
+    e = says(explained(mode="image", grid=np.ones((1, 1))), ("lie",), "en")
+    brought = e.meme.model_copy(update={"text": "no\nlies", "words": (Word(text="lies", start=3, end=7),)})
+    assert "lie (in another form)" in Reader(explanation_html(e.model_copy(update={"meme": brought}))).text
+    unread = e.meme.model_copy(update={"text": "", "words": None})
+    assert "lie (" not in Reader(explanation_html(e.model_copy(update={"meme": unread}))).text
+
+
+def says(e: Explanation, referred: tuple[str, ...], language: str) -> Explanation:
+    """The explanation, of a meme in a language and with the words that the model says it used."""
+    meme = e.meme.model_copy(update={"language": language})
+    return e.model_copy(
+        update={"meme": meme, "prediction": e.prediction.model_copy(update={"referred_words": referred})}
+    )
 
 
 def test_an_explanation_shows_itself_in_a_notebook(explained: Explain) -> None:

@@ -1,4 +1,4 @@
-"""Whether the shipped model reads a label's cause from the picture: its word's place beside the others'."""
+"""Whether the shipped model reads a label's cause from the picture: its word's place, and how small its letters are."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw
 
 import xai
 from xai.planted.evaluate import EVALUATION_SEED
+from xai.planted.render import _fit_caption
 from xai.planted.truth import planted_memes, truth_of
+from xai.planted.world import sample_scene
+from xai.processors import reader_of
 from xai.schema import Explanation, Meme
 
 METHODS = ("attnlrp", "cplrp", "gradient_x_input", "random")
+PATCH, CELL = 16, 32
+"""Pixels of a patch and of a merged cell of the shipped model."""
 Spans = tuple[tuple[int, int], ...]
 
 
@@ -33,6 +39,23 @@ def measure(n_labels: int = 55) -> list[dict[str, Any]]:
         means = dict(zip(("hit", "chance", "cause", "others"), found.mean(axis=0).tolist(), strict=True))
         rows.append({"method": method, "labels": len(cases), **means})
     return rows
+
+
+def letter_sizes(n_memes: int = 200) -> dict[str, list[float]]:
+    """Letters of captions as they reach the vision tower, in its pixels: 5th, 50th and 95th percentile of memes."""
+    reader = reader_of(xai.load_model("planted", device="cpu").processor)
+    rows = []
+    for index in range(n_memes):
+        scene = sample_scene(EVALUATION_SEED, index)
+        picture = Image.new("RGB", scene.style.size)
+        font, _ = _fit_caption(scene, ImageDraw.Draw(picture))
+        rows_of_cells, columns = reader.picture(picture).grid
+        right, down = columns * CELL / picture.width, rows_of_cells * CELL / picture.height
+        heights = [down * (font.getbbox(letter)[3] - font.getbbox(letter)[1]) for letter in "xH"]
+        advance = right * font.getlength(scene.text) / len(scene.text)
+        rows.append((*heights, advance, PATCH / advance, rows_of_cells * columns))
+    names = ("x-height", "capitals", "advance", "letters a patch", "cells")
+    return dict(zip(names, np.percentile(rows, (5, 50, 95), axis=0).T.round(1).tolist(), strict=True))
 
 
 def _word_causes() -> Iterator[tuple[Meme, str, Spans]]:
@@ -57,4 +80,4 @@ def _compared(e: Explanation, cause: Spans) -> tuple[float, float, float, float]
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(), indent=2))
+    print(json.dumps({"letters": letter_sizes(), "methods": measure()}, indent=2))

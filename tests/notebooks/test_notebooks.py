@@ -17,9 +17,14 @@ def test_a_notebook_runs_and_says_what_its_shipped_outputs_say(path: Path) -> No
     fresh = nbformat.read(path, as_version=4)
     NotebookClient(fresh, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
     for before, after in zip(shipped.cells, fresh.cells, strict=True):
-        if before.cell_type == "code":
+        if before.cell_type == "code" and not _is_skipped(after):
             assert _kinds(before) == _kinds(after), before.source
     assert any(_kinds(cell) for cell in shipped.cells if cell.cell_type == "code")
+
+
+def _is_skipped(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell says, instead of its output, which font or OCR language is not installed here."""
+    return any(out.output_type == "stream" and out.text.startswith("skipped: ") for out in cell.outputs)
 
 
 def _kinds(cell: nbformat.NotebookNode) -> set[str]:

@@ -13,6 +13,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import xai
+from xai.analysis.agreement import agreement_table
+from xai.analysis.words import is_content_word
+from xai.attribution.align import normal_form
 from xai.attribution.ocr import OcrUnavailableError
 from xai.attribution.ocr.geometry import covered
 from xai.cli import app
@@ -20,6 +23,7 @@ from xai.datasets import read_memes, write_memes
 from xai.ocr import OcrPlan, language_code, ocr_dataset, plan_ocr, read_meme, with_text
 from xai.planted import SAMPLES
 from xai.schema import Failure, Meme
+from xai.strict_json import STRICT
 
 from .conftest import engine_for
 from .pages import font, memes, plain
@@ -157,6 +161,23 @@ def test_a_picture_turned_by_exif_has_its_boxes_in_the_upright_picture(tmp_path:
         assert one.box == pytest.approx(other.box, abs=2)
 
 
+@pytest.mark.parametrize("name", ["tesseract", "rapidocr"])
+def test_slanted_text_at_the_edge_is_written_as_plain_numbers_inside_the_picture(name: str, tmp_path: Path) -> None:
+    engine_for(name, "en")
+    line = plain([((6, 8), "Total revenue 12")], width=320, height=56)
+    turned = line.rotate(-15, Image.Resampling.BICUBIC, expand=True, fillcolor="white")
+    width, height = turned.width - 12, turned.height - 26
+    turned.crop((6, 16, 6 + width, 16 + height)).save(tmp_path / "edge.png")
+    summary = ocr_dataset(tmp_path, tmp_path / "read.jsonl", engine=name, languages=["en"])
+    assert (summary.memes, summary.failures) == (1, [])
+    # Strict JSON: no NaN, and no number that is of numpy.
+    (written,) = map(STRICT.decode, (tmp_path / "read.jsonl").read_text("utf-8").splitlines())
+    assert {"Total", "revenue"} <= set(written["text"].split())
+    for word in written["words"]:
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in word["polygon"])
+    assert any(0 in corner or width in corner or height in corner for w in written["words"] for corner in w["polygon"])
+
+
 def test_a_word_in_the_corner_of_a_scan_that_is_shrunk_lies_in_that_corner() -> None:
     scan = plain([((3500, 2400), "bottom")], width=4000, height=2600, size=90)
     plan = OcrPlan(engine_for("tesseract", "en"), ("en",), "")
@@ -195,6 +216,34 @@ def test_explain_takes_the_text_that_was_read(tmp_path: Path) -> None:
     assert explanation.meme.text == found["text"]
     assert list(explanation.words["word"]) == [word["text"] for word in found["words"]]
     assert all(box is not None for box in explanation.words["box"])
+
+
+def test_what_a_model_reads_in_the_picture_alone_is_compared_with_the_relevance_of_the_words_there(
+    tmp_path: Path,
+) -> None:
+    engine_for("tesseract", "en", "uk")
+    ocr_dataset(SAMPLES, tmp_path / "read.jsonl", engine="tesseract", limit=1)
+    (meme,) = (one for one in read_memes(tmp_path / "read.jsonl", images=SAMPLES.parent) if isinstance(one, Meme))
+    named = [word.text for word in meme.words or () if not word.flags and len(word.text) > 3][:2]
+    answer = {"labels": ["Doubt"], "referred_words": [*named, "zeppelin"], "referred_image_concepts": []}
+    given = {"id": meme.id, "mode": "image", "text": json.dumps(answer, ensure_ascii=False)}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(given) + "\n", "utf-8")
+    arguments = ["explain", tmp_path / "read.jsonl", "--out", tmp_path / "run", "--mode", "image", "--variant", "full"]
+    arguments += ["--answers", tmp_path / "answers.jsonl", "--text", "both", "--images", SAMPLES.parent, "--json"]
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    run = xai.open_run(tmp_path / "run")
+    assert run.explanation(meme.id, target="*").prediction.parse_note == ""
+    row = agreement_table(run).iloc[0]
+    assert row["source"] == "picture"
+    assert (row["n_exact"], row["n_invented"], row["k"]) == (2, 1, 2)
+    words = run.explanation(meme.id, target="*").picture_words
+    assert words is not None
+    ranked = words.frame().dropna().sort_values("relevance", ascending=False)["word"].map(normal_form)
+    kept = [word for word in ranked if is_content_word(word, meme.language)][:2]
+    assert list(row["relevance_words"]) == kept
+    named_forms = {normal_form(word) for word in named}
+    assert row["jaccard"] == pytest.approx(len(named_forms & set(kept)) / len({*named_forms, *kept, "zeppelin"}))
 
 
 def test_the_command_that_it_names_next_explains_what_was_read(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from xai.attribution.ocr import (
     ocr_engine,
 )
 from xai.attribution.ocr import engine as registry
+from xai.attribution.ocr.rapid import _grouped
 
 from .conftest import Reader, engine_for
 from .pages import font, plain
@@ -120,6 +121,23 @@ def test_a_language_that_is_not_there_is_refused_with_a_remedy(name: str) -> Non
     engine_for("tesseract", "en")
     with pytest.raises(ValueError, match="which languages"):
         get_engine("tesseract").read(picture, [])
+    with pytest.raises(ValueError, match="which languages"):
+        choose_engine([])
+
+
+@pytest.mark.parametrize(
+    ("letters", "words", "groups"),
+    [
+        ([1, 1, 1], [2, 1], [(0, 2), (2, 3)]),
+        ([5, 2], [5, 2], [(0, 1), (1, 2)]),
+        ([3, 1], [2, 2], []),  # a letter of three characters stands in two words
+        ([1], [1, 1], []),
+    ],
+)
+def test_letters_are_gathered_on_words_by_their_characters(
+    letters: list[int], words: list[int], groups: list[tuple[int, int]]
+) -> None:
+    assert _grouped(letters, words) == groups
 
 
 def test_easyocr_without_its_weights_is_not_chosen_and_never_downloads(

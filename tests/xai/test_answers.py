@@ -132,7 +132,8 @@ def test_no_label_at_all_is_an_answer() -> None:
     ("mode", "text", "parsed"),
     [
         ("text", '{"labels": [], "referred_words": []}', "strict"),
-        ("image", '{"labels": [], "referred_image_concepts": []}', "strict"),
+        ("image", '{"labels": [], "referred_words": [], "referred_image_concepts": []}', "strict"),
+        ("image", '{"labels": [], "referred_image_concepts": []}', "repaired"),
         ("image+text", '{"labels": [], "referred_words": []}', "repaired"),
         ("text", '{"labels": []}', "repaired"),
     ],
@@ -143,7 +144,7 @@ def test_a_field_is_required_in_the_modes_that_ask_for_it(mode: str, text: str, 
 
 @pytest.mark.parametrize(
     ("mode", "note"),
-    [("text", "no picture"), ("image", "no text"), ("image+text", "more than 5 image concepts")],
+    [("text", "no picture"), ("image", "more than 5 image concepts"), ("image+text", "more than 5 image concepts")],
 )
 def test_a_rationale_that_was_not_asked_for_is_kept_and_noted(mode: str, note: str) -> None:
     answer = parse(answer_json("Doubt", words=("w",), concepts=tuple("abcdef")), mode)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import xai
+from xai.analysis.report import Report, read_report
 from xai.planted.truth import write_planted
 
 
@@ -60,10 +61,12 @@ def test_200_memes_with_a_broken_picture_give_199_explanations_one_failure_and_e
 
 def test_score_and_analyze_print_what_they_write(samples_run: Path) -> None:
     score = json.loads(run_xai("score", samples_run, "--json", check=0).stdout)
-    assert [row["mode"] for row in score] == ["text", "image+text"]
-    assert score[1]["micro_f1"] >= 0.9
-    written = json.loads((samples_run / "reports" / "score.json").read_text(encoding="utf-8"))
-    assert written["modes"] == score
+    written = read_report(samples_run / "reports" / "score.json")
+    assert written == Report.model_validate(score)
+    by_mode = written.table("by_mode").frame
+    assert by_mode["mode"].tolist() == ["text", "image+text"]
+    assert by_mode["micro_f1"][1] >= 0.9
+    assert written.table("calibration").frame["confidence"].tolist() == ["sequence", "sequence"]
     analysis = json.loads(run_xai("analyze", samples_run, "--json", check=0).stdout)
     assert "NaN" not in json.dumps(analysis)
     means = {(row["mode"], row["rationale"]): row["mean"] for row in analysis["planted"]}

@@ -23,6 +23,11 @@ def test_an_explanation_adds_up(model: VisionLanguageModel, new_memes: list[xai.
     e = xai.explain(model, new_memes[1], mode=mode)
     total = e.tokens["relevance"].sum()
     assert sum(e.shares.values()) == pytest.approx(total, abs=1e-9)
+    segments = e.segments.set_index("segment")
+    assert segments["relevance"].to_dict() == pytest.approx({name: e.shares[name] for name in segments.index})
+    assert segments["absolute"].sum() == pytest.approx(e.tokens["relevance"].abs().sum())
+    assert segments["n_tokens"].sum() == len(e.tokens)
+    assert ("image" in segments.index) == ("image" in mode)
     in_text = e.tokens.loc[e.tokens["segment"] == "text", "relevance"].sum()
     assert e.words["relevance"].sum() + e.word_table.gap == pytest.approx(in_text, abs=1e-9)
     if e.image is None:

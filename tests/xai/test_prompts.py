@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ import torch
 from xai.models import VisionLanguageModel
 from xai.planted.truth import planted_memes
 from xai.processors import TextProcessor
-from xai.prompts import PromptStyle, append_ids, collate, encode_prompt
+from xai.prompts import EncodedPrompt, PromptStyle, append_ids, collate, encode_prompt
 from xai.schema import MODES, Meme, Mode
 from xai.tasks import load_task
 
@@ -117,6 +118,27 @@ def test_captions_of_any_script_keep_every_character(loaded: Loaded, family: str
         for position in range(start, end)
     }
     assert covered == set(range(len(caption)))
+    # Shown as the text has it, not as the vocabulary spells it (Ġ, ▁, or one sign a byte).
+    for token, (start, end), segment in zip(encoded.tokens, encoded.text_spans, encoded.segments, strict=True):
+        assert segment != "text" or caption[start:end] in token
+        assert not set(token) & set("ĠĊ▁Ð")
+
+
+def shown(encoded: EncodedPrompt) -> list[str]:
+    """The tokens of the meme's text, as they are shown."""
+    return [token for token, segment in zip(encoded.tokens, encoded.segments, strict=True) if segment == "text"]
+
+
+def test_a_long_prompt_is_not_cut_at_the_tokenizers_limit_and_keeps_its_picture_whole(
+    model: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.processor.tokenizer, "model_max_length", 20)
+    meme = MEME.model_copy(update={"text": "чайник " * 300})
+    encoded = encode_prompt(model.processor, TASK, meme, "image+text", SHORT)
+    assert encoded.grid is not None
+    assert encoded.segments.count("image") == math.prod(encoded.grid)
+    assert "".join(shown(encoded)).strip() == meme.text.strip()
+    assert encoded.inputs["input_ids"].shape == encoded.inputs["attention_mask"].shape == (1, len(encoded))
 
 
 def test_a_token_that_reaches_out_of_the_text_still_counts_as_text() -> None:

@@ -140,6 +140,16 @@ def test_the_full_prompt_names_every_label_and_field(ukrmeme: Task, language: st
     assert "{" not in prompt
 
 
+@pytest.mark.parametrize(("language", "words"), [("en", "words written in the picture"), ("uk", "слів, написаних на")])
+def test_of_the_picture_alone_the_words_that_are_read_in_it_are_asked_for_as_well(
+    ukrmeme: Task, language: str, words: str
+) -> None:
+    lines = {mode: ukrmeme.instruction(mode, language).splitlines() for mode in MODES}
+    (asked,) = (line for line in lines["image"] if line.startswith('- "referred_words": '))
+    assert words in asked
+    assert asked not in [*lines["text"], *lines["image+text"]]
+
+
 @pytest.mark.parametrize("variant", ["full", "short"])
 @pytest.mark.parametrize(("language", "introduction"), [("en", "\nText: "), ("uk", "\nТекст: ")])
 def test_the_text_of_the_meme_follows_directly_where_there_is_one(

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import shlex
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from xai.cli.common import DONE_WITH_FAILURES, DatasetArgument, ImagesOption, JsonOption, app, dataset_path
+from xai.cli.common import (
+    DONE_WITH_FAILURES,
+    DatasetArgument,
+    ImagesOption,
+    JsonOption,
+    app,
+    dataset_path,
+    resumable,
+)
 from xai.display import out, print_json, print_reading, progress
 
 
 @app.command()
 def ocr(
     dataset: DatasetArgument,
-    out_file: Annotated[Path, typer.Option("--out", help="JSONL of the memes with what was read.")],
+    out_file: Annotated[
+        Path, typer.Option("--out", help="JSONL of the memes with what was read; a stopped start goes on.")
+    ],
     engine: Annotated[
         str, typer.Option(help="auto, tesseract, rapidocr, easyocr, or dataset for the words that it brings.")
     ] = "auto",
@@ -32,15 +43,13 @@ def ocr(
     from xai.ocr import ocr_dataset
 
     source = dataset_path(dataset)
-    total = sum(1 for _ in read_memes(source, images=images))
-    with progress("reading", min(total, limit or total)) as advance:
+    records = list(islice(read_memes(source, images=images), limit))
+    with resumable(), progress("reading", len(records)) as advance:
         summary = ocr_dataset(
-            source,
+            records,
             out_file,
             engine=engine,
             languages=language or [],
-            images=images,
-            limit=limit,
             min_confidence=min_confidence,
             on_progress=advance,
         )

@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
-from xai.cli.common import JsonOption, RunArgument, app, write_json
-from xai.display import emit, records
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from xai.cli.common import JsonOption, RunArgument, app, dataset_path
+from xai.display import out, print_frame, print_json
 
 
 @app.command()
-def score(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Detection: hierarchical micro, macro and per-sample F1 against the gold labels, by mode."""
+def score(
+    run: RunArgument,
+    against: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Another run on the same memes, to be compared with.")
+    ] = None,
+    none_label: Annotated[
+        Literal["kept", "empty-on-both-sides", "empty-in-gold-only"],
+        typer.Option(help="What becomes of the label that says none of these."),
+    ] = "empty-on-both-sides",
+    frequencies: Annotated[
+        str | None,
+        typer.Option(metavar="DATASET", help="Whose label frequencies the baselines have; the run's own by default."),
+    ] = None,
+    draws: Annotated[int, typer.Option(min=2, help="Draws of the weighted-random baseline.")] = 30,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the calibration error.")] = 10,
+    task: Annotated[Path | None, typer.Option(help="The task's YAML file, if it is not one that ships.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Detection: hierarchical and flat F1 with intervals, baselines, confusion, calibration, comparisons."""
     import pandas as pd
 
-    from xai.analysis.scores import score_run
+    from xai.analysis.detection import detection_report
+    from xai.analysis.labelsets import NONE_LABELS
+    from xai.analysis.report import write_report
+    from xai.analysis.scored import Settings, frequencies_of, task_of_run
     from xai.store import open_run
 
     opened = open_run(run)
-    scores = score_run(opened)
-    if not scores:
-        raise ValueError(f"run {run.name!r} has no gold labels to score against; add a 'labels' column to its dataset")
-    rows = [
-        {
-            "mode": mode,
-            "n": s.n,
-            "precision": s.micro.precision,
-            "recall": s.micro.recall,
-            "micro_f1": s.micro.f1,
-            "macro_f1": s.macro_f1,
-            "sample_f1": s.sample_f1,
-        }
-        for mode, s in scores.items()
-    ]
-    convention = next(iter(scores.values())).none_label
-    frame = pd.DataFrame(rows)
-    write_json(opened.reports / "score.json", {"none_label": convention, "modes": records(frame)})
-    emit(f"Hierarchical F1 (none label: {convention})", frame, as_json)
+    known = task_of_run(opened, task)
+    settings = Settings(
+        known,
+        none_label=next(name for name in NONE_LABELS if name.replace(" ", "-") == none_label),
+        frequencies=None if frequencies is None else frequencies_of(dataset_path(frequencies), known),
+        n_baseline_draws=draws,
+        n_bins=bins,
+        seed=seed,
+    )
+    report = detection_report(opened, settings, against=None if against is None else open_run(against))
+    paths = write_report(report, opened.reports, "score")
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    for name in report.headline:
+        table = report.table(name)
+        heads, rows = table.shown()
+        print_frame(table.title, pd.DataFrame(rows, columns=heads))
+    out.print(f"report     {paths['html']}", markup=False, highlight=False, soft_wrap=True)

@@ -79,12 +79,17 @@ class Prompts(Record):
 
 
 class AnswerFields(Record):
-    """The keys of the JSON answer, and how many image concepts are asked for at most."""
+    """The keys of the JSON answer, and how many image concepts are asked for at most.
+
+    ``confidence`` is the key of how sure the model says it is, for a task whose prompts ask for that: a number from 0
+    to 1, or up to 100, or a percentage.
+    """
 
     labels: Name = "labels"
     referred_words: Name = "referred_words"
     referred_image_concepts: Name = "referred_image_concepts"
     max_image_concepts: StrictInt = Field(default=5, ge=1)
+    confidence: Name | None = None
 
 
 class Task(Record):

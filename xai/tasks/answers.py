@@ -31,6 +31,7 @@ class Answer(Record):
     referred_image_concepts: tuple[str, ...] = ()
     parse: Parse = "unparsed"
     parse_note: str = ""
+    confidence: float | None = None
 
 
 def parse_answer(task: Task, text: str, mode: Mode) -> Answer:
@@ -70,6 +71,7 @@ class _Fields:
     concepts: Sequence[str]
     notes: Sequence[str]
     parse: Parse
+    confidence: float | None
 
 
 # What begins an object with at least one key, in strict JSON or in the loose forms that models write.
@@ -77,6 +79,8 @@ _OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*"|'[^'\n]*'|“[^“”\n
 _FENCE_END = re.compile(r"```\w*$")
 _LOOSE_STRING = re.compile(r"'([^'\\\n]*)'|“([^“”\\\n]*)”")
 _BARE_KEY = re.compile(r"\w+")
+_OF_NUMBERS = frozenset("0123456789.")
+_NUMBER = re.compile(r"\s*(\d{1,3}(?:\.\d+)?|\.\d+)\s*(%?)\s*")
 _BARE_CONSTANT = re.compile(r"[\[,:]\s*-?(?:NaN|Infinity)\s*[,\]}]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -124,7 +128,7 @@ def _repair(task: Task, text: str, start: int, mode: Mode) -> _Fields:
         raise _UnreadableError("there is more than one JSON object in the answer")
     if _BARE_CONSTANT.search(region, start):
         raise _UnreadableError("NaN and Infinity are not JSON")
-    for field in _field_names(task):
+    for field in filter(None, (*_field_names(task), task.answer.confidence)):
         if len(re.findall(rf"""["'“]?\b{re.escape(field)}["'”]?\s*:""", region[start:])) > 1:
             raise _UnreadableError(f"the key {field!r} is given twice")
     whole = _without_half_word(region[start:])
@@ -134,6 +138,9 @@ def _repair(task: Task, text: str, start: int, mode: Mode) -> _Fields:
     notes = ["the JSON was broken and has been repaired"]
     if len(whole) < len(region) - start:
         notes.append("the reply is cut; its last, incomplete string was dropped")
+    if whole[-1:] in _OF_NUMBERS and task.answer.confidence in content:
+        # Nothing says that a number which ends the reply was not to go on.
+        content[task.answer.confidence] = None
     return _fields(task, content, (region, start), mode, notes)
 
 
@@ -153,12 +160,14 @@ def _fields(
     labels = _labels_in(task, *source)
     if len(lists[task.answer.labels]) != len(labels):
         raise _UnreadableError("the list of labels is damaged")
+    confidence, remark = _confidence(task, content)
     return _Fields(
         labels=labels,
         words=lists[task.answer.referred_words],
         concepts=lists[task.answer.referred_image_concepts],
-        notes=repairs,
+        notes=[*repairs, *remark],
         parse="repaired" if repairs else "strict",
+        confidence=confidence,
     )
 
 
@@ -185,14 +194,13 @@ def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
         referred_image_concepts=tuple(found.concepts),
         parse=found.parse,
         parse_note="; ".join([*notes, *_rationale_notes(task, found, mode)]),
+        confidence=found.confidence,
     )
 
 
 def _rationale_notes(task: Task, found: _Fields, mode: Mode) -> list[str]:
     """Where the rationale is not what the prompt asked for."""
     notes = []
-    if "text" not in mode and found.words:
-        notes.append("words are named though there was no text")
     if "image" not in mode and found.concepts:
         notes.append("image concepts are named though there was no picture")
     if len(found.concepts) > task.answer.max_image_concepts:
@@ -205,9 +213,35 @@ def _field_names(task: Task, mode: Mode | None = None) -> dict[str, bool]:
     answer = task.answer
     return {
         answer.labels: True,
-        answer.referred_words: mode is not None and "text" in mode,
+        answer.referred_words: mode is not None,
         answer.referred_image_concepts: mode is not None and "image" in mode,
     }
+
+
+def _confidence(task: Task, content: Mapping[str, Any]) -> tuple[float | None, list[str]]:
+    """The confidence that the answer states, 0 to 1, or ``None`` and a note that says why; nothing where not asked.
+
+    A number up to 1 is a share and one above 1 a percentage; with a percent sign it is a percentage in any case.
+    """
+    field = task.answer.confidence
+    if field is None:
+        return None, []
+    if field not in content:
+        return None, [f"the field {field!r} is missing"]
+    share = _share(content[field])
+    return share, [] if share is not None else [f"the field {field!r} is no number from 0 to 1 and no percentage"]
+
+
+def _share(value: object) -> float | None:
+    is_percentage = False
+    if isinstance(value, str):
+        number = _NUMBER.fullmatch(value)
+        if number is None:
+            return None
+        value, is_percentage = float(number[1]), bool(number[2])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        return None
+    return value / 100 if is_percentage or value > 1 else float(value)
 
 
 def _strings(field: str, value: object) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from xai.analysis.lemmas import lemma_classes, lemmatizer, ukrainian_analyzer
+from xai.attribution.lemmas import lemma_classes, lemmatizer, ukrainian_analyzer
 
 
 def match(a: str, b: str, language: str | None) -> bool:

@@ -1,0 +1,72 @@
+"""`xai agreement`: how far annotators agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from xai.cli.common import JsonOption, app
+from xai.display import out, print_frame, print_json
+
+if TYPE_CHECKING:
+    from xai.analysis.report import Report
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="CSV or JSONL: a column an annotator, a row an annotation, or a file each."),
+]
+
+
+@app.command()
+def agreement(
+    files: FilesArgument,
+    item: Annotated[str | None, typer.Option(help="Column of the item; item, id, meme_id or image by default.")] = None,
+    annotator: Annotated[
+        list[str] | None, typer.Option(help="Column of an annotator; may be repeated. Found by default.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Resolve aliases of its labels, and allow no others.")] = None,
+    min_count: Annotated[int, typer.Option(min=0, help="Uses that a class needs for the mean of Cohen's kappa …")] = 5,
+    occurrence: Annotated[
+        Literal["both", "either", "none"], typer.Option(help="… by both annotators, by either, or none needed.")
+    ] = "both",
+    draws: Annotated[int, typer.Option(min=0, help="Bootstrap samples of the items; 0 for no intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the report; NAME-agreement.* beside the file by default.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Agreement of annotators who give any number of labels: kappas, alpha, and what chance would give."""
+    import pandas as pd
+
+    from xai.analysis.annotations import read_annotations
+    from xai.analysis.annotators import annotator_report
+    from xai.tasks import load_task
+
+    known = load_task(task) if task else None
+    annotations = read_annotations(files, item=item, annotators=annotator or (), task=known)
+    report = annotator_report(
+        annotations, min_count=min_count, occurrence=occurrence, n_draws=draws, seed=seed, files=[f.name for f in files]
+    )
+    folder, name = (out_folder, "agreement") if out_folder else (files[0].parent, f"{files[0].stem}-agreement")
+    paths = _write(report, folder, name)
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    for table in map(report.table, report.headline):
+        heads, rows = table.shown()
+        print_frame(table.title, pd.DataFrame(rows, columns=heads))
+    out.print(f"report     {paths['html']}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _write(report: Report, folder: Path, name: str) -> dict[str, Path]:
+    from xai.analysis.report import write_report
+
+    try:
+        return write_report(report, folder, name)
+    except OSError as error:
+        raise ValueError(
+            f"the report cannot be written to {folder} ({error.strerror}); give a folder with --out"
+        ) from None
