@@ -8,7 +8,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-__all__ = ["Lemmatizer", "lemma_classes", "lemmatizer"]
+__all__ = ["Lemmatizer", "lemma_classes", "lemmatizer", "ukrainian_analyzer"]
 
 _MIN_STEM = 3
 """Letters that the English rule leaves at least: "this" is no plural, "thing" no participle."""
@@ -59,12 +59,20 @@ def _itself(form: str) -> frozenset[str]:
     return frozenset((form,))
 
 
-def _ukrainian() -> Lemmatizer:
+@cache
+def ukrainian_analyzer() -> Any | None:
+    """pymorphy3 with its Ukrainian dictionary, loaded once a process; ``None`` where one of the two is missing."""
     try:
         from pymorphy3 import MorphAnalyzer
 
-        analyzer = MorphAnalyzer(lang="uk")
+        return MorphAnalyzer(lang="uk")
     except (ImportError, ValueError):  # ValueError: the package without the dictionary
+        return None
+
+
+def _ukrainian() -> Lemmatizer:
+    analyzer = ukrainian_analyzer()
+    if analyzer is None:
         return Lemmatizer("none: pip install 'meme-xai[uk]'", _itself)
     versions = metadata.version("pymorphy3"), metadata.version("pymorphy3-dicts-uk")
     return Lemmatizer("pymorphy3 {}, dictionary {}".format(*versions), cache(lambda form: _readings(analyzer, form)))

@@ -30,7 +30,7 @@ from transformers import (
 from xai.attribution.families import family_of
 from xai.planted import CHECKPOINT
 from xai.processors import Reader, TextProcessor, reader_of
-from xai.prompts import EncodedPrompt, PromptStyle, collate
+from xai.prompts import EncodedPrompt, PromptStyle, collate, encode_message
 
 SETTINGS_FILE = "xai.json"
 SAMPLED_VALUES = 256
@@ -119,6 +119,16 @@ class VisionLanguageModel:
             )
         answers = [_until_end(row, ends) for row in output[:, batch["input_ids"].shape[1] :].tolist()]
         return [Generated(ids, chosen.total(row, len(ids))) for row, ids in enumerate(answers)]
+
+    def reply(self, texts: Sequence[str], max_new_tokens: int = 512) -> list[str]:
+        """Greedy answers to messages of text alone, without special tokens: for questions that are about no meme.
+
+        Raises:
+            ValueError: a text spells a special token.
+        """
+        prompts = [encode_message(self.processor, text) for text in texts]
+        decode = self.processor.tokenizer.decode
+        return [str(decode(ids, skip_special_tokens=True)) for ids in self.generate(prompts, max_new_tokens)]
 
     def _end_ids(self) -> list[int]:
         configured = self.model.generation_config.eos_token_id  # type: ignore[union-attr]

@@ -96,6 +96,22 @@ def encode_prompt(processor: Any, task: Task, meme: Meme, mode: Mode, style: Pro
     )
 
 
+def encode_message(processor: Any, text: str) -> EncodedPrompt:
+    """Encode a chat of one message of a user that is text alone, of no task and about no meme.
+
+    Raises:
+        ValueError: the text spells a special token, which the model would obey.
+    """
+    reader = reader_of(processor)
+    _refuse_special(reader.tokenizer, text, "the message")
+    chat = reader.chat(text, with_picture=False)
+    ids, offsets = _tokenise(reader.tokenizer, chat)
+    tokens = tuple(chat[start:end] for start, end in offsets)
+    segments: list[Segment] = ["template"] * len(ids)
+    nowhere = (NOWHERE,) * len(ids)
+    return EncodedPrompt(_sequence_inputs(ids, reader), tokens, tuple(segments), nowhere, grid=None, image_size=None)
+
+
 def append_ids(inputs: Mapping[str, Tensor], ids: Sequence[int]) -> dict[str, Tensor]:
     """A batch of one with these ids behind its prompt, attended to and belonging to no picture."""
     row = torch.tensor([list(ids)])
@@ -129,14 +145,17 @@ def _caption(tokenizer: Any, meme: Meme, mode: Mode) -> str:
         return ""
     if not meme.text.strip():
         raise ValueError(f"meme {meme.id!r} has no text; use mode 'image' or fill its text")
+    _refuse_special(tokenizer, meme.text, f"the text of meme {meme.id!r}")
+    return meme.text
+
+
+def _refuse_special(tokenizer: Any, text: str, what: str) -> None:
     # Some tokenizers add runs of line breaks to their vocabulary, which command nothing.
-    spelled = [token for token in tokenizer.get_added_vocab() if token.strip() and token in meme.text]
+    spelled = [token for token in tokenizer.get_added_vocab() if token.strip() and token in text]
     if spelled:
         raise ValueError(
-            f"the text of meme {meme.id!r} spells the special token {spelled[0]!r}, which the model would obey; "
-            "put a space inside it"
+            f"{what} spells the special token {spelled[0]!r}, which the model would obey; put a space inside it"
         )
-    return meme.text
 
 
 def _template(reader: Reader, with_picture: bool) -> tuple[str, str]:

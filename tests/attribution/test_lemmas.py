@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from xai.attribution.lemmas import lemma_classes, lemmatizer
+from xai.attribution.lemmas import lemma_classes, lemmatizer, ukrainian_analyzer
 
 
 def match(a: str, b: str, language: str | None) -> bool:
@@ -73,8 +73,10 @@ def test_without_the_dictionary_ukrainian_matches_exactly_and_says_what_to_insta
 ) -> None:
     monkeypatch.setitem(sys.modules, "pymorphy3", None)
     lemmatizer.cache_clear()
+    ukrainian_analyzer.cache_clear()
     try:
         assert lemmatizer("uk").name == "none: pip install 'meme-xai[uk]'"
         assert lemmatizer("uk").lemmas("війну") == {"війну"}
     finally:
         lemmatizer.cache_clear()
+        ukrainian_analyzer.cache_clear()
