@@ -15,6 +15,7 @@ PERCENTS = (1, 5, 10, 20, 50)
 """At so many per cent of the units comprehensiveness, sufficiency and flips are taken."""
 FLIP_COUNTS = (1, 3)
 MAX_POINTS = 20
+"""Up to so many units, a curve has a point at every number of them; else at tenths, and where measures are taken."""
 Better = Literal["higher", "lower"]
 
 
@@ -89,10 +90,10 @@ def curves(
 
 
 def points(n_units: int, max_points: int = MAX_POINTS) -> tuple[int, ...]:
-    """Numbers of units at which a curve is measured: all, or evenly spread ones and those that the measures need."""
+    """Numbers of units at which a curve is measured: all, or tenths and those that the measures need."""
     if n_units <= max_points:
         return tuple(range(n_units + 1))
-    spread = np.linspace(0, n_units, max_points + 1).round().astype(int).tolist()
+    spread = np.linspace(0, n_units, 11).round().astype(int).tolist()
     wanted = {*(top_count(percent, n_units) for percent in PERCENTS), *FLIP_COUNTS}
     return tuple(sorted({*spread, *wanted, *(n_units - count for count in wanted)}))
 
