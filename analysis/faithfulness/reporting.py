@@ -164,9 +164,10 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
         f": {names}." if count else "."
     )
     note = (
-        f"loss: {_named(scale)} lost, higher means that the words mattered more, with {_percent()} bootstrap interval over "
-        "memes; flip: share of memes whose label is no longer the likeliest answer; difference: rationale less relevance; "
-        "p: paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, mode and method; "
+        f"loss: {_named(scale)} lost, higher means that the words mattered more, with {_percent()} bootstrap interval "
+        "over memes; flip: share of memes whose label is no longer the likeliest answer; difference: rationale less "
+        "relevance; p: paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, mode "
+        "and method; "
         f"effect: rank-biserial correlation, -1 to 1; verdict: corrected p below {ALPHA:g}, else {SAME!r}."
     )
     table = Table.of(
@@ -208,10 +209,13 @@ def _leaderboard_section(curves: pd.DataFrame, board: pd.DataFrame, scale: Scale
         "Two methods whose difference may be chance are called " + SAME + "."
     )
     pairs = comparisons(curves, scale)
-    note = f"{DIRECTIONS}. On the scale of {_named(scale)}; {_percent()} bootstrap intervals over memes."
+    note = (
+        f"{DIRECTIONS}. On the scale of {_named(scale)}; {_percent()} bootstrap intervals over memes. Where n differs, the "
+        "means are of different memes; the pairs below are of the same ones."
+    )
     better = MEASURES[LEADERS[0]].better
     pairs_note = (
-        f"By {LEADERS[0]} ({better} is better), first less second, on the memes that both have; paired sign-flip "
+        f"By {LEADERS[0]} ({better} is better), first less second, on the memes and targets that both have; paired sign-flip "
         f"permutation test, Holm-corrected over the pairs of one source and mode; {SAME!r} unless p is below {ALPHA:g}."
     )
     tables = [Table.of("leaderboard", "Methods", _with_arrows(board), note=note)]
@@ -244,9 +248,8 @@ def _curve_chart(name: str, title: str, part: pd.DataFrame, scale: Scale, side: 
 def _checks_section(frame: pd.DataFrame, scale: Scale) -> Section:
     frame = frame.assign(measure=[f"{name} {ARROWS[MEASURES[name].better]}" for name in frame["measure"]])
     text = "Relevance that says anything beats a random order, which beats the reversed one, on every measure."
-    what = "; ".join(
-        f"{name}: {measure.says}" for name, measure in MEASURES.items() if "@" not in name or "@20" in name
-    )
+    shown = [name for name in MEASURES if "@" not in name or name.endswith("@20")]
+    what = "; ".join(f"{name}: {MEASURES[name].says}" for name in shown)
     note = (
         f"{DIRECTIONS}. On the scale of {_named(scale)}, flips aside. In brackets: {_percent()} bootstrap interval over "
         f"memes; for random, where 90 % of the draws' means lie. A percentage of the units is rounded half up, and at "
@@ -269,9 +272,8 @@ def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings
             areas = by_meme(part, scale)["area_between"].sort_values()
             for rank, chosen in (("worst", areas.head(N_MEMES)), ("best", areas.tail(N_MEMES)[::-1])):
                 for meme_id, value in chosen.items():
-                    rows.append(
-                        {"run": subject.run.path.name, "mode": mode, "rank": rank, "meme_id": meme_id, "area": value}
-                    )
+                    where = {"run": subject.run.path.name, "mode": mode, "rank": rank}
+                    rows.append(where | {"meme_id": meme_id, "area": value})
                     pictures.append(_picture(subject.run, str(meme_id), mode, rank, float(value), settings))
     table = Table.of("memes", "Worst and best memes", pd.DataFrame(rows), note="area: area_between, ↑ higher is better")
     return Section(

@@ -61,17 +61,22 @@ def leaderboard(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
 
 
 def comparisons(curves: pd.DataFrame, scale: Scale, measure: str = LEADERS[0]) -> pd.DataFrame:
-    """Every pair of methods of one source and mode on the memes that both have, by one measure.
+    """Every pair of methods of one source and mode on the memes and targets that both have, by one measure.
 
     Columns: source, mode, first, second, n, difference (first less second) with its interval, p (paired permutation
     test, Holm-corrected over all pairs of the source and mode), effect (rank-biserial), verdict.
     """
     rows: list[dict[str, object]] = []
     for key, part in _groups(curves[~curves["method"].str.endswith(REVERSED)], _WHERE):
-        tables = {str(name): by_meme(one, scale)[measure] for name, one in part.groupby("method", sort=True)}
+        column = f"{measure}:{scale}"
+        tables = {
+            str(name): one.groupby(["meme_id", "target"])[column].mean()
+            for name, one in part.groupby("method", sort=True)
+        }
         found = []
         for first, second in combinations(_by_mean(tables, measure), 2):
-            paired = pd.concat([tables[first], tables[second]], axis=1, join="inner").to_numpy()
+            both = pd.concat([tables[first], tables[second]], axis=1, join="inner")
+            paired = both.groupby(level="meme_id").mean().to_numpy()
             one = compare_paired(paired[:, 0], paired[:, 1])
             names = dict(zip(_WHERE, key, strict=True)) | {"first": first, "second": second, "n": one.n}
             low_high = {"difference": one.difference, "difference_low": one.low, "difference_high": one.high}

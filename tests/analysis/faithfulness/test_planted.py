@@ -1,4 +1,4 @@
-"""On the planted world, where the truth is known: orders rank as they should, and unfaithful rationales are found out."""
+"""On the planted world, where the truth is known: orders rank as they should, rationales that lie are found out."""
 
 from __future__ import annotations
 
