@@ -166,8 +166,8 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
     note = (
         f"loss: {_named(scale)} lost, higher means that the words mattered more, with {_percent()} bootstrap interval "
         "over memes; flip: share of memes whose label is no longer the likeliest answer; difference: rationale less "
-        "relevance; p: paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, mode "
-        "and method; "
+        "relevance; p: paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, "
+        "mode and method; "
         f"effect: rank-biserial correlation, -1 to 1; verdict: corrected p below {ALPHA:g}, else {SAME!r}."
     )
     table = Table.of(
@@ -204,19 +204,20 @@ def _loss_chart(name: str, where: str, part: pd.DataFrame, scale: Scale) -> Char
 def _leaderboard_section(curves: pd.DataFrame, board: pd.DataFrame, scale: Scale) -> Section:
     text = (
         "Units are taken away in the order of relevance, the most relevant first and in another try the least relevant "
-        f"first, and the target is scored again. {RANDOM!r} is the mean of random orders, {RATIONALE!r} takes the words "
-        f"that the answer names first, and {TRUTH!r} what causes the label, where the memes are planted ones. "
+        f"first, and the target is scored again. {RANDOM!r} is the mean of random orders; {RATIONALE!r} takes the "
+        f"words first that the answer names, and {TRUTH!r} what causes the label, where the memes are planted ones. "
         "Two methods whose difference may be chance are called " + SAME + "."
     )
     pairs = comparisons(curves, scale)
     note = (
-        f"{DIRECTIONS}. On the scale of {_named(scale)}; {_percent()} bootstrap intervals over memes. Where n differs, the "
-        "means are of different memes; the pairs below are of the same ones."
+        f"{DIRECTIONS}. On the scale of {_named(scale)}; {_percent()} bootstrap intervals over memes. Where n differs, "
+        "the means are of different memes; the pairs below are of the same ones."
     )
     better = MEASURES[LEADERS[0]].better
     pairs_note = (
-        f"By {LEADERS[0]} ({better} is better), first less second, on the memes and targets that both have; paired sign-flip "
-        f"permutation test, Holm-corrected over the pairs of one source and mode; {SAME!r} unless p is below {ALPHA:g}."
+        f"By {LEADERS[0]} ({better} is better), first less second, on the memes and targets that both have; paired "
+        f"sign-flip permutation test, Holm-corrected over the pairs of one source and mode; {SAME!r} unless p is below "
+        f"{ALPHA:g}."
     )
     tables = [Table.of("leaderboard", "Methods", _with_arrows(board), note=note)]
     if len(pairs):
@@ -251,8 +252,8 @@ def _checks_section(frame: pd.DataFrame, scale: Scale) -> Section:
     shown = [name for name in MEASURES if "@" not in name or name.endswith("@20")]
     what = "; ".join(f"{name}: {MEASURES[name].says}" for name in shown)
     note = (
-        f"{DIRECTIONS}. On the scale of {_named(scale)}, flips aside. In brackets: {_percent()} bootstrap interval over "
-        f"memes; for random, where 90 % of the draws' means lie. A percentage of the units is rounded half up, and at "
+        f"{DIRECTIONS}. On the scale of {_named(scale)}, flips aside. In brackets: {_percent()} bootstrap interval "
+        f"over memes; for random, where 90 % of the draws' means lie. A percentage of the units is rounded half up, at "
         f"least one. {what}."
     )
     return Section(
