@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,6 +37,7 @@ from xai.analysis.faithfulness.summaries import (
 )
 from xai.analysis.report import Chart, Picture, Report, Section, Series, Table
 from xai.analysis.statistics import LEVEL, N_DRAWS
+from xai.parts import to_json
 from xai.schema import Mode
 from xai.store import Run, installed_versions
 
@@ -302,7 +304,7 @@ def _picture(run: Run, meme_id: str, mode: Mode, rank: str, area: float, setting
 def _facts(subjects: Sequence[Subject], settings: Settings, scale: Scale) -> dict[str, Any]:
     return {
         "runs": [_described(one) for one in subjects],
-        "settings": asdict(settings),
+        "settings": json.loads(to_json(asdict(settings))),
         "perturbation": dict(subjects[0].perturbation),
         "scale": scale,
         "score": "the stored target of each explanation: its kind, positions and token ids",
