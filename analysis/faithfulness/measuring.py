@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from xai.analysis.faithfulness.curves import MAX_POINTS, SCALES, Curve, curves, measures
 from xai.analysis.faithfulness.rescoring import Perturbation, Rescorer, Scores, rescoring
+from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
 from xai.models import VisionLanguageModel
 from xai.parts import explanation_from_rows, lock_folder, to_json, unlock, write_part
@@ -45,6 +46,7 @@ class Settings:
         n_draws: random orders an input, the same for all of its targets and methods.
         seed: of the sample, the random orders, and what decides between equal values.
         modes: only these; all of a run by default.
+        robustness: infidelity, sensitivity and stability, too, for which memes are explained again.
     """
 
     units: UnitKind = "both"
@@ -57,6 +59,7 @@ class Settings:
     max_points: int = MAX_POINTS
     seed: int = 0
     modes: tuple[Mode, ...] = ()
+    robustness: bool = False
 
     @property
     def perturbation(self) -> Perturbation:
@@ -101,6 +104,7 @@ class Measured:
     Attributes:
         curves: one row a meme, mode, target and order; see :func:`measure_input`.
         rationales: one row a meme, mode and target whose rationale names words of the caption.
+        robustness: one row a meme, mode and target; empty unless it was asked for.
         failures: meme_id, mode, reason.
         n_all: memes × modes that the run could have measured.
         n_forwards: sequences run, those of earlier calls included.
@@ -108,6 +112,7 @@ class Measured:
 
     curves: pd.DataFrame
     rationales: pd.DataFrame
+    robustness: pd.DataFrame
     failures: pd.DataFrame
     n_all: int
     n_forwards: int
@@ -156,11 +161,12 @@ def measure_run(
 def read_measured(run: Run, settings: Settings) -> Measured:
     """What is measured already."""
     rows = _stored(parts_folder(run, settings))
-    records = {name: [row for one in rows for row in json.loads(one[name])] for name in ("curves", "rationales")}
+    records = {name: [row for one in rows for row in json.loads(one[name])] for name in _TABLES}
     failed = [{name: row[name] for name in ("meme_id", "mode", "reason")} for row in rows if row["reason"]]
     return Measured(
         pd.DataFrame(records["curves"]),
         pd.DataFrame(records["rationales"]),
+        pd.DataFrame(records["robustness"]),
         pd.DataFrame(failed, columns=["meme_id", "mode", "reason"]),
         len(sampled_keys(run, settings)),
         sum(row["n_forwards"] for row in rows),
@@ -353,9 +359,26 @@ def _measured(run: Run, model: VisionLanguageModel, key: Key, settings: Settings
         return _stored_row(key, [], [], 0, "")
     with rescoring(model, explanations, settings.perturbation, task=task) as rescorer:
         rows, rationales = measure_input(rescorer, explanations, settings)
-        return _stored_row(key, rows, rationales, rescorer.n_forwards, "")
+        robust = [_infidelity_row(rescorer, one, settings) for one in explanations] if settings.robustness else []
+        n_forwards = rescorer.n_forwards
+    for row, explanation in zip(robust, explanations, strict=False):
+        seed = _seed(explanation, settings, "")
+        row |= {"max_sensitivity": max_sensitivity(model, explanation, seed=seed, task=task)}
+        row |= stability(model, explanation, seed=seed, task=task)
+        n_forwards += N_NOISES + 3
+    return _stored_row(key, rows, rationales, n_forwards, "", robust)
 
 
+def _infidelity_row(rescorer: Rescorer, explanation: Explanation, settings: Settings) -> dict[str, Any]:
+    units = units_of(explanation, settings.units)
+    row = _names(explanation) | {"method": explanation.method, "infidelity": float("nan")}
+    if units:
+        values, target = unit_values(units, explanation), rescorer.target_index(explanation)
+        row["infidelity"] = infidelity(rescorer, units, values, target, seed=_seed(explanation, settings, ""))
+    return row
+
+
+_TABLES = ("curves", "rationales", "robustness")
 _SCHEMA = pa.schema(
     {
         "meme_id": pa.string(),
@@ -364,12 +387,18 @@ _SCHEMA = pa.schema(
         "reason": pa.string(),
         "curves": pa.string(),
         "rationales": pa.string(),
+        "robustness": pa.string(),
     }
 )
 
 
 def _stored_row(
-    key: Key, rows: Sequence[dict[str, Any]], rationales: Sequence[dict[str, Any]], n_forwards: int, reason: str
+    key: Key,
+    rows: Sequence[dict[str, Any]],
+    rationales: Sequence[dict[str, Any]],
+    n_forwards: int,
+    reason: str,
+    robust: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     return {
         "meme_id": key[0],
@@ -378,6 +407,7 @@ def _stored_row(
         "reason": reason,
         "curves": to_json(list(rows)),
         "rationales": to_json(list(rationales)),
+        "robustness": to_json(list(robust)),
     }
 
 

@@ -17,23 +17,26 @@ from xai.analysis.faithfulness.measuring import (
     GRID,
     RANDOM,
     RATIONALE,
+    REVERSED,
     TRUTH,
     Measured,
     Settings,
     explanations_of,
 )
 from xai.analysis.faithfulness.rescoring import Scale
+from xai.analysis.faithfulness.robustness import JPEG_QUALITY, RADIUS
 from xai.analysis.faithfulness.summaries import (
     ALPHA,
     LEADERS,
+    ROBUSTNESS,
     SAME,
     by_meme,
     comparisons,
     headline,
     leaderboard,
     mean_curves,
-    methods_of,
     order_checks,
+    robustness_table,
 )
 from xai.analysis.report import Chart, Picture, Report, Section, Series, Table
 from xai.analysis.statistics import LEVEL, N_DRAWS
@@ -64,7 +67,7 @@ def faithfulness_report(
     Raises:
         ValueError: nothing was measured.
     """
-    curves, rationales = joined(subjects)
+    curves, rationales, robust = joined(subjects)
     if not len(curves):
         raise ValueError("nothing was measured: the runs explain no label; give a larger budget, or other runs")
     board = leaderboard(curves, scale)
@@ -73,6 +76,8 @@ def faithfulness_report(
         _leaderboard_section(curves, board, scale),
         _checks_section(order_checks(curves, scale), scale),
     ]
+    if len(robust):
+        sections.append(_robustness_section(robustness_table(robust)))
     if pictures:
         sections.append(_memes_section(subjects, scale, settings))
     failures = pd.concat([one.measured.failures.assign(run=one.run.path.name) for one in subjects])
@@ -88,26 +93,31 @@ def faithfulness_report(
     )
 
 
-def joined(subjects: Sequence[Subject]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Curves and rationales of all runs with ``source``, the dataset and, where they differ, the model.
+def joined(subjects: Sequence[Subject]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Curves, rationales and robustness of all runs with ``source``: the dataset and, where they differ, the model.
 
     What does not depend on the method (random orders, rationale, truth) is kept once. Methods that several runs of one
     source share are told apart by the names of the runs.
     """
     several = len({one.run.config["model"]["fingerprint"] for one in subjects}) > 1
     shared = _shared_methods(subjects, several)
-    curves, rationales = [], []
+    frames: dict[str, list[pd.DataFrame]] = {"curves": [], "rationales": [], "robustness": []}
     for subject in subjects:
         source, own = _source(subject.run, several), subject.run.config["method"]
         label = f"{own} ({subject.run.path.name})" if (source, own) in shared else own
-        for frame, frames in ((subject.measured.curves, curves), (subject.measured.rationales, rationales)):
+        names = {own: label, f"{own} {REVERSED}": f"{label} {REVERSED}"}
+        for table, found in frames.items():
+            frame = getattr(subject.measured, table)
             if len(frame):
-                named = frame["method"].str.replace(re.escape(own), lambda _, new=label: new, regex=True)
-                frames.append(frame.assign(source=source, method=named))
+                found.append(frame.assign(source=source, method=frame["method"].replace(names)))
     keys = ["source", "mode", "meme_id", "target", "method"]
+    joint = {
+        name: pd.concat(found) if found else pd.DataFrame(columns=[*keys, "draw"]) for name, found in frames.items()
+    }
     return (
-        pd.concat(curves).drop_duplicates([*keys, "draw"], ignore_index=True) if curves else pd.DataFrame(),
-        pd.concat(rationales).drop_duplicates(keys, ignore_index=True) if rationales else pd.DataFrame(),
+        joint["curves"].drop_duplicates([*keys, "draw"], ignore_index=True),
+        joint["rationales"].drop_duplicates(keys, ignore_index=True),
+        joint["robustness"].drop_duplicates(keys, ignore_index=True),
     )
 
 
@@ -265,6 +275,21 @@ def _checks_section(frame: pd.DataFrame, scale: Scale) -> Section:
     )
 
 
+def _robustness_section(frame: pd.DataFrame) -> Section:
+    ends = ("", "_low", "_high")
+    renamed = {f"{name}{end}": f"{name} {ARROWS[better]}{end}" for name, better in ROBUSTNESS.items() for end in ends}
+    note = (
+        f"{DIRECTIONS}; {_percent()} bootstrap intervals over memes. infidelity: share of the square of the logit's "
+        "changes that relevance does not account for, over random subsets of the units (Yeh et al., 2019), 0 to 1; "
+        f"max_sensitivity: largest relative change of the map under {100 * RADIUS:g} % noise on the embeddings; jpeg, "
+        f"typo: rank correlation with the map of the picture saved as JPEG of quality {JPEG_QUALITY}, and with that of "
+        "the caption in which two neighbouring letters of a random word are exchanged."
+    )
+    text = "How well relevance adds up to what the model does, and how much it changes when the input hardly does."
+    table = Table.of("robustness", "Infidelity, sensitivity, stability", frame.rename(columns=renamed), note=note)
+    return Section(title="Robustness", text=text, tables=(table,))
+
+
 def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings) -> Section:
     rows, pictures = [], []
     for subject in subjects:
@@ -367,6 +392,3 @@ def _named(scale: Scale) -> str:
 
 def _percent() -> str:
     return f"{100 * LEVEL:g} %"
-
-
-__all__ = ["Subject", "check_requirements", "faithfulness_report", "joined", "methods_of", "unmet"]

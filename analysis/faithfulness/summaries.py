@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 
-from xai.analysis.faithfulness.curves import MEASURES
+from xai.analysis.faithfulness.curves import MEASURES, Better
 from xai.analysis.faithfulness.measuring import GRID, RANDOM, RATIONALE, REVERSED, TRUTH
 from xai.analysis.faithfulness.rescoring import Scale
 from xai.analysis.statistics import compare_paired, holm, mean_interval
@@ -119,6 +119,26 @@ def order_checks(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+ROBUSTNESS: Mapping[str, Better] = {
+    "infidelity": "lower",
+    "max_sensitivity": "lower",
+    "jpeg": "higher",
+    "typo": "higher",
+}
+
+
+def robustness_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over memes with intervals of :data:`ROBUSTNESS`, one row a source, mode and method."""
+    found = []
+    for key, part in _groups(rows, [*_WHERE, "method"]):
+        values = part.groupby("meme_id")[list(ROBUSTNESS)].mean()
+        row: dict[str, object] = dict(zip([*_WHERE, "method"], key, strict=True)) | {"n": len(values)}
+        for name in ROBUSTNESS:
+            row |= _interval(name, values[name].to_numpy(dtype=float))
+        found.append(row)
+    return pd.DataFrame(found)
+
+
 def mean_curves(
     curves: pd.DataFrame, scale: Scale, side: str
 ) -> dict[str, tuple[list[float], list[float], list[float]]]:
@@ -144,11 +164,6 @@ def by_meme(part: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     names = {f"{name}:{scale}": name for name in MEASURES}
     table: pd.DataFrame = part.groupby("meme_id")[list(names)].mean().rename(columns=names)
     return table
-
-
-def methods_of(curves: pd.DataFrame) -> list[str]:
-    """The methods that explained, without what they are held against."""
-    return _explained(curves)
 
 
 def _headline_row(names: dict[str, object], part: pd.DataFrame, scale: Scale) -> dict[str, object]:

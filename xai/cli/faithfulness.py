@@ -31,6 +31,9 @@ def faithfulness(
     scale: Annotated[ScaleName, typer.Option(help="Of the numbers shown.")] = "probability",
     draws: Annotated[int, typer.Option(min=1, help="Random orders a target.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the sample and of the random orders.")] = 0,
+    robustness: Annotated[
+        bool, typer.Option("--robustness", help="Infidelity, sensitivity and stability, too; explains memes again.")
+    ] = False,
     budget: Annotated[
         str | None, typer.Option(help="For each run: 90s, 10m, 2h, or 5000f forwards; a random sample is measured.")
     ] = None,
@@ -59,7 +62,9 @@ def faithfulness(
     check_requirements(require or [])
     spend = Budget.parse(budget) if budget else None
     modes = tuple(name.mode for name in mode or ())
-    settings = Settings(units, words, cells, order, targets, with_none, draws, seed=seed, modes=modes)
+    settings = Settings(
+        units, words, cells, order, targets, with_none, draws, seed=seed, modes=modes, robustness=robustness
+    )
     opened = [open_run(path) for path in runs]
     own_task = None if task is None else load_task(task)
     loaded = {

@@ -145,7 +145,7 @@ def test_another_model_than_that_of_the_run_is_refused(
 
 
 def test_runs_of_one_dataset_share_what_does_not_depend_on_the_method(folder: Path, model: VisionLanguageModel) -> None:
-    curves, _ = joined(subjects(folder, model))
+    curves, _, _ = joined(subjects(folder, model))
     assert {"attnlrp", "gradient_x_input"} <= set(curves["method"])
     counts = curves[curves["method"] == RANDOM].groupby(["meme_id", "target", "draw"]).size()
     assert set(counts) == {1}
@@ -153,7 +153,7 @@ def test_runs_of_one_dataset_share_what_does_not_depend_on_the_method(folder: Pa
 
 def test_two_runs_of_one_method_are_told_apart_by_their_names(folder: Path, model: VisionLanguageModel) -> None:
     first = subjects(folder, model)[0]
-    curves, _ = joined([first, Subject(_renamed(first.run, folder), first.measured, {})])
+    curves, _, _ = joined([first, Subject(_renamed(first.run, folder), first.measured, {})])
     assert {"attnlrp (a)", "attnlrp (copy)"} <= set(curves["method"])
 
 
@@ -165,7 +165,7 @@ def _renamed(run: Run, folder: Path) -> Run:
 
 
 def test_methods_that_cannot_be_told_apart_are_called_so(folder: Path, model: VisionLanguageModel) -> None:
-    curves, _ = joined(subjects(folder, model)[:1])
+    curves, _, _ = joined(subjects(folder, model)[:1])
     own = curves[curves["method"] == "attnlrp"]
     twin = own.assign(method="twin")
     table = comparisons(pd.concat([own, twin]), "probability")
@@ -215,6 +215,17 @@ def test_the_command_writes_the_report_and_fails_where_a_requirement_does(folder
     failed = CliRunner().invoke(app, [*common, "--no-pictures", "--require", "area_between>=2"])
     assert failed.exit_code == 1
     assert "area_between is" in failed.output
+
+
+def test_robustness_is_measured_where_it_is_asked_for(folder: Path, model: VisionLanguageModel) -> None:
+    run, settings = open_run(folder / "a"), Settings(units="words", n_draws=1, robustness=True)
+    found = measure_run(run, model, settings, budget=Budget(forwards=1))
+    report = faithfulness_report([Subject(run, found, {})], settings, pictures=False)
+    (row,) = report.table("robustness").frame.to_dict("records")
+    assert 0 <= row["infidelity ↓"] <= 1
+    assert row["max_sensitivity ↓"] > 0
+    assert row["jpeg ↑"] is None
+    assert -1 <= row["typo ↑"] <= 1
 
 
 def test_the_stored_figures_are_read_without_the_model(folder: Path, measured: Measured) -> None:
