@@ -70,7 +70,7 @@ def faithfulness_report(
     curves, rationales, robust = joined(subjects)
     if not len(curves):
         raise ValueError("nothing was measured: the runs explain no label; give a larger budget, or other runs")
-    board = leaderboard(curves, scale)
+    board = leaderboard(curves[~curves["method"].str.endswith(f" {REVERSED}")], scale)
     sections = [
         _rationale_section(headline(rationales, scale), scale),
         _leaderboard_section(curves, board, scale),
@@ -177,19 +177,25 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
     )
     note = (
         f"loss: {_named(scale)} lost, higher means that the words mattered more, with {_percent()} bootstrap interval "
-        "over memes; flip: share of memes whose label is no longer the likeliest answer; difference: rationale less "
-        "relevance; p: paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, "
+        "over memes; flip: share of memes whose label is no longer the likeliest answer; p: rationale against "
+        "relevance, paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, "
         "mode and method; "
         f"effect: rank-biserial correlation, -1 to 1; verdict: corrected p below {ALPHA:g}, else {SAME!r}."
     )
-    table = Table.of(
-        "rationale_or_relevance", "Loss without the rationale's words and without relevance's", frame, note=note
-    )
+    shown, where = _without_constants(frame.drop(columns="difference"))
+    title = "Loss without the rationale's words and without relevance's" + where
+    table = Table.of("rationale_or_relevance", title, shown, note=note)
     charts = tuple(
         _loss_chart(f"losses_{index}", f"{source}, {mode}, {method}", part, scale)
         for index, ((source, mode, method), part) in enumerate(frame.groupby(["source", "mode", "method"], sort=False))
     )
     return Section(title="What the model says it used", text=text, tables=(table,), charts=charts)
+
+
+def _without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The frame without those of source, mode and method that are the same in every row, and these for its title."""
+    same = [name for name in ("source", "mode", "method") if len(set(frame[name])) == 1]
+    return frame.drop(columns=same), "".join(f", {frame[name].iloc[0]}" for name in same)
 
 
 def _loss_chart(name: str, where: str, part: pd.DataFrame, scale: Scale) -> Chart:

@@ -79,16 +79,17 @@ def max_sensitivity(
     with torch.no_grad():
         base = embedding(ids.to(model.device)).detach()
 
-    def explain(inputs: tuple[Tensor]) -> Tensor:
+    def explain(inputs: Tensor | tuple[Tensor]) -> tuple[Tensor]:
         found = []
-        for row in inputs[0]:
+        # captum passes a tuple first and tensors then, and takes tuples only.
+        for row in inputs[0] if isinstance(inputs, tuple) else inputs:
             with model.lock:
                 hook = embedding.register_forward_hook(lambda _m, _a, out, row=row: row[None, : out.shape[1]].to(out))
                 try:
                     found.append(_values(_again(job, explanation, explanation.meme)))
                 finally:
                     hook.remove()
-        return torch.from_numpy(np.array(found))
+        return (torch.from_numpy(np.array(found)),)
 
     size = radius * float(base.pow(2).mean().sqrt())
     with torch.random.fork_rng(devices=[]):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from xai.cli.common import DONE_WITH_FAILURES, DeviceOption, DtypeOption, JsonOption, ModeName, app, resumable
 from xai.display import err, out, print_frame, print_json, progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xai.analysis.report import Table
 
 UnitName = Literal["words", "cells", "both"]
 WordWayName = Literal["replace", "mean", "delete", "mask"]
@@ -50,8 +55,6 @@ def faithfulness(
     as_json: JsonOption = False,
 ) -> None:
     """Is the explanation true? Take away what it names, and see what the label loses."""
-    import pandas as pd
-
     from xai.analysis.faithfulness.measuring import Budget, Settings, measure_run, sampled_keys
     from xai.analysis.faithfulness.reporting import Subject, check_requirements, faithfulness_report, unmet
     from xai.analysis.report import write_report
@@ -85,16 +88,22 @@ def faithfulness(
         print_json(report.model_dump(mode="json"))
     else:
         for name in report.headline:
-            table = report.table(name)
-            heads, rows = table.shown()
-            print_frame(table.title, pd.DataFrame(rows, columns=heads))
-            out.print(table.note, markup=False, highlight=False)
+            print_frame(report.table(name).title, _without_intervals(report.table(name)))
+            out.print(report.table(name).note, markup=False, highlight=False)
         out.print(f"report: {paths['html']}", markup=False, highlight=False, soft_wrap=True)
     reasons = unmet(report, require or [])
     for reason in reasons:
         err.print(f"xai: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
     if reasons or any(len(subject.measured.failures) for subject in subjects):
         raise typer.Exit(DONE_WITH_FAILURES)
+
+
+def _without_intervals(table: Table) -> pd.DataFrame:
+    """What the terminal has room for; the report has the intervals."""
+    from xai.analysis.report import formatted
+
+    kept = [name for name in table.columns if not name.endswith(("_low", "_high"))]
+    return table.frame[kept].map(formatted)
 
 
 def _dtype(runs: list, name: str, model: str | None) -> str:  # type: ignore[type-arg]
