@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xai.analysis.faithfulness.curves import MAX_POINTS, SCALES, Curve, curves, measures
-from xai.analysis.faithfulness.rescoring import Perturbation, Rescorer, Scores, rescoring
+from xai.analysis.faithfulness.curves import MAX_POINTS, Curve, curves, measures
+from xai.analysis.faithfulness.rescoring import SCALES, Perturbation, Rescorer, Scale, Scores, rescoring
 from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
 from xai.models import VisionLanguageModel
@@ -256,7 +256,7 @@ def true_units(units: Sequence[Unit], explanation: Explanation) -> tuple[int, ..
     touched: set[tuple[int, int]] = set()
     if image is not None and size is not None:
         for box in (box for cause in causes for box in cause.boxes):
-            touched |= {(int(r), int(c)) for r, c in np.argwhere(cells_touched(box, size, image.shape))}  # type: ignore[arg-type]
+            touched |= {(int(r), int(c)) for r, c in np.argwhere(cells_touched(box, size, image.shape))}
     return tuple(
         index for index, unit in enumerate(units) if set(unit.spans) & spans or (unit.cell and unit.cell in touched)
     )
@@ -294,7 +294,7 @@ def _names(explanation: Explanation) -> dict[str, Any]:
     return {"meme_id": explanation.meme.id, "mode": explanation.mode, "target": explanation.target}
 
 
-def _figures(by_scale: Mapping[str, Curve], margin: Curve) -> dict[str, Any]:
+def _figures(by_scale: Mapping[Scale, Curve], margin: Curve) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for scale, one in by_scale.items():
         figures |= {f"{name}:{scale}": value for name, value in measures(one, margin).items()}

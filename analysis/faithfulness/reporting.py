@@ -19,6 +19,7 @@ from xai.analysis.faithfulness.measuring import (
     RATIONALE,
     REVERSED,
     TRUTH,
+    Key,
     Measured,
     Settings,
     explanations_of,
@@ -38,10 +39,10 @@ from xai.analysis.faithfulness.summaries import (
     order_checks,
     robustness_table,
 )
-from xai.analysis.report import Chart, Picture, Report, Section, Series, Table
+from xai.analysis.report import Chart, Picture, Report, Section, Series, Table, formatted
 from xai.analysis.statistics import LEVEL, N_DRAWS
 from xai.parts import to_json
-from xai.schema import Mode
+from xai.schema import MODES
 from xai.store import Run, installed_versions
 
 ARROWS = {"higher": "↑", "lower": "↓"}
@@ -136,8 +137,8 @@ def unmet(report: Report, requirements: Sequence[str]) -> list[str]:
             kept = value is not None and {">=": value >= bound, "<=": value <= bound}[sign]
             if not kept:
                 where = f"{row['source']}, {row['mode']}, {row['method']}"
-                interval = f"{row['relevance_low']:.3f} to {row['relevance_high']:.3f}"
-                found.append(f"{measure} is {value:.3f} ({interval}) and not {sign} {bound:g} for {where}")
+                shown = " to ".join(formatted(row[f"relevance_{end}"]) for end in ("low", "high"))
+                found.append(f"{measure} is {formatted(value)} ({shown}) and not {sign} {bound:g} for {where}")
     return found
 
 
@@ -302,13 +303,15 @@ def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings
         method = subject.run.config["method"]
         own = subject.measured.curves
         own = own[own["method"] == method] if len(own) else own
-        for mode, part in own.groupby("mode") if len(own) else ():
+        for mode, part in ((mode, own[own["mode"] == mode]) for mode in MODES if len(own)):
+            if not len(part):
+                continue
             areas = by_meme(part, scale)["area_between"].sort_values()
             for rank, chosen in (("worst", areas.head(N_MEMES)), ("best", areas.tail(N_MEMES)[::-1])):
                 for meme_id, value in chosen.items():
                     where = {"run": subject.run.path.name, "mode": mode, "rank": rank}
                     rows.append(where | {"meme_id": meme_id, "area": value})
-                    pictures.append(_picture(subject.run, str(meme_id), mode, rank, float(value), settings))
+                    pictures.append(_picture(subject.run, (str(meme_id), mode), rank, float(value), settings))
     table = Table.of("memes", "Worst and best memes", pd.DataFrame(rows), note="area: area_between, ↑ higher is better")
     return Section(
         title="Memes to look at",
@@ -318,10 +321,11 @@ def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings
     )
 
 
-def _picture(run: Run, meme_id: str, mode: Mode, rank: str, area: float, settings: Settings) -> Picture:
+def _picture(run: Run, key: Key, rank: str, area: float, settings: Settings) -> Picture:
     from xai.attribution.figure import explanation_figure
 
-    explanation = explanations_of(run, (meme_id, mode), settings.targets)[0]
+    meme_id, mode = key
+    explanation = explanations_of(run, key, settings.targets)[0]
     buffer = io.BytesIO()
     explanation_figure(explanation).savefig(buffer, format="png", dpi=72)
     caption = (

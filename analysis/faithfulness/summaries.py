@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,7 +39,7 @@ def headline(rationales: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         return frame
     for _, part in frame.groupby(groups[:3], sort=False):
         frame.loc[part.index, "p"] = holm(part["p"].tolist())
-    frame["verdict"] = [_verdict(row.p, row.difference) for row in frame.itertuples()]
+    frame["verdict"] = [_verdict(*pair) for pair in zip(frame["p"].tolist(), frame["difference"].tolist(), strict=True)]
     return frame
 
 
@@ -50,7 +51,7 @@ def leaderboard(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """
     rows = []
     for key, part in _groups(curves, [*_WHERE, "method"]):
-        row: dict[str, object] = dict(zip([*_WHERE, "method"], key, strict=True))
+        row: dict[str, Any] = dict(zip([*_WHERE, "method"], key, strict=True))
         values = by_meme(part, scale)
         row["n"] = len(values)
         for name in LEADERS:
@@ -66,29 +67,32 @@ def comparisons(curves: pd.DataFrame, scale: Scale, measure: str = LEADERS[0]) -
     Columns: source, mode, first, second, n, difference (first less second) with its interval, p (paired permutation
     test, Holm-corrected over all pairs of the source and mode), effect (rank-biserial), verdict.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for key, part in _groups(curves[~curves["method"].str.endswith(REVERSED)], _WHERE):
         column = f"{measure}:{scale}"
         tables = {
             str(name): one.groupby(["meme_id", "target"])[column].mean()
             for name, one in part.groupby("method", sort=True)
         }
-        found = []
+        found: list[dict[str, Any]] = []
         for first, second in combinations(_by_mean(tables, measure), 2):
             both = pd.concat([tables[first], tables[second]], axis=1, join="inner")
             paired = both.groupby(level="meme_id").mean().to_numpy()
             one = compare_paired(paired[:, 0], paired[:, 1])
             names = dict(zip(_WHERE, key, strict=True)) | {"first": first, "second": second, "n": one.n}
-            low_high = {"difference": one.difference, "difference_low": one.low, "difference_high": one.high}
-            found.append(names | low_high | {"p": one.p, "effect": one.effect})
-        corrected = holm([float(row["p"]) for row in found])  # type: ignore[arg-type]
-        for row, p in zip(found, corrected, strict=True):
-            better = (
-                row["first"] if (row["difference"] > 0) == (MEASURES[measure].better == "higher") else row["second"]
-            )  # type: ignore[operator]
-            row |= {"p": p, "verdict": f"{better} is better" if p < ALPHA else SAME}
-        rows += found
+            figures = {"difference": one.difference, "difference_low": one.low, "difference_high": one.high}
+            found.append(names | figures | {"p": one.p, "effect": one.effect})
+        rows += _judged(found, higher_is_better=MEASURES[measure].better == "higher")
     return pd.DataFrame(rows)
+
+
+def _judged(pairs: list[dict[str, Any]], *, higher_is_better: bool) -> list[dict[str, Any]]:
+    """The pairs with p corrected for their number, and a verdict."""
+    rows = []
+    for row, p in zip(pairs, holm([row["p"] for row in pairs]), strict=True):
+        better = row["first"] if (row["difference"] > 0) == higher_is_better else row["second"]
+        rows.append(row | {"p": p, "verdict": f"{better} is better" if p < ALPHA else SAME})
+    return rows
 
 
 def order_checks(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -112,9 +116,13 @@ def order_checks(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
                     "better": measure.better,
                 }
                 row |= {"n": len(values)} | _interval("relevance", values[name].to_numpy())
-                row |= {"relevance": row["relevance"], "random": float(np.mean(means))}
                 low, high = np.quantile(means, [0.05, 0.95]).tolist()
-                row |= {"random_low": low, "random_high": high, "reversed": float(other[name].mean())}
+                row |= {
+                    "random": float(np.mean(means)),
+                    "random_low": low,
+                    "random_high": high,
+                    "reversed": float(other[name].mean()),
+                }
                 rows.append(row)
     return pd.DataFrame(rows)
 
@@ -132,17 +140,23 @@ def robustness_table(rows: pd.DataFrame) -> pd.DataFrame:
     found = []
     for key, part in _groups(rows, [*_WHERE, "method"]):
         values = part.groupby("meme_id")[list(ROBUSTNESS)].mean()
-        row: dict[str, object] = dict(zip([*_WHERE, "method"], key, strict=True)) | {"n": len(values)}
+        row: dict[str, Any] = dict(zip([*_WHERE, "method"], key, strict=True)) | {"n": len(values)}
         for name in ROBUSTNESS:
             row |= _interval(name, values[name].to_numpy(dtype=float))
         found.append(row)
     return pd.DataFrame(found)
 
 
-def mean_curves(
-    curves: pd.DataFrame, scale: Scale, side: str
-) -> dict[str, tuple[list[float], list[float], list[float]]]:
-    """Method → mean over memes of ``morf`` or ``lerf`` at :data:`GRID`, with low and high.
+class Band(NamedTuple):
+    """A curve at :data:`GRID` with a band around it."""
+
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def mean_curves(curves: pd.DataFrame, scale: Scale, side: str) -> dict[str, Band]:
+    """Method → mean over memes of ``morf`` or ``lerf``.
 
     Of the random order the band is that in which 90 % of the draws' means lie; of others the bootstrap interval.
     """
@@ -151,12 +165,12 @@ def mean_curves(
         if method == RANDOM:
             means = np.array([_mean_curve(one, scale, side).mean(axis=0) for _, one in part.groupby("draw")])
             low, high = np.quantile(means, [0.05, 0.95], axis=0)
-            found[str(method)] = (means.mean(axis=0).tolist(), low.tolist(), high.tolist())
-        elif not str(method).endswith(REVERSED):
+            found[str(method)] = Band(means.mean(axis=0).tolist(), low.tolist(), high.tolist())
+        elif not str(method).endswith(f" {REVERSED}"):
             table = _mean_curve(part, scale, side)
             bands = [mean_interval(table[:, index], n_draws=200) for index in range(len(GRID))]
-            found[str(method)] = tuple([getattr(one, name) for one in bands] for name in ("value", "low", "high"))  # type: ignore[assignment]
-    return found  # type: ignore[return-value]
+            found[str(method)] = Band(*(list(column) for column in zip(*bands, strict=True)))
+    return found
 
 
 def by_meme(part: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -184,13 +198,16 @@ def _verdict(p: float, difference: float) -> str:
 
 
 def _interval(name: str, values: np.ndarray) -> dict[str, float]:
+    """The mean with its interval, of which one meme says nothing."""
     found = mean_interval(values)
+    if np.count_nonzero(~np.isnan(values)) < 2:
+        return {name: found.value, f"{name}_low": float("nan"), f"{name}_high": float("nan")}
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _groups(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
+def _groups(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, pd.DataFrame]]:
     if len(frame):
-        yield from frame.groupby(list(names), sort=True)  # type: ignore[misc]
+        yield from frame.groupby(list(names), sort=True)
 
 
 def _explained(part: pd.DataFrame) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from xai.analysis.report import Table
+    from xai.store import Run
 
 UnitName = Literal["words", "cells", "both"]
 WordWayName = Literal["replace", "mean", "delete", "mask"]
@@ -102,11 +104,12 @@ def _without_intervals(table: Table) -> pd.DataFrame:
     """What the terminal has room for; the report has the intervals."""
     from xai.analysis.report import formatted
 
-    kept = [name for name in table.columns if not name.endswith(("_low", "_high"))]
+    left_out = ("loss_random", "flip_rationale", "flip_relevance", "effect")
+    kept = [name for name in table.columns if not name.endswith(("_low", "_high")) and name not in left_out]
     return table.frame[kept].map(formatted)
 
 
-def _dtype(runs: list, name: str, model: str | None) -> str:  # type: ignore[type-arg]
+def _dtype(runs: Sequence[Run], name: str, model: str | None) -> str:
     """That of the run, so that the same quantity is scored."""
     found: str = next(run.config["model"]["dtype"] for run in runs if model or run.config["model"]["name"] == name)
     return found
