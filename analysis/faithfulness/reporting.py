@@ -29,6 +29,7 @@ from xai.analysis.faithfulness.robustness import JPEG_QUALITY, RADIUS
 from xai.analysis.faithfulness.summaries import (
     ALPHA,
     LEADERS,
+    LESS,
     ROBUSTNESS,
     SAME,
     by_meme,
@@ -170,7 +171,7 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
     )
     if not len(frame):
         return Section(title="What the model says it used", text=text + " Here no answer names one.")
-    unfaithful = frame[frame["verdict"] == "the rationale's words matter less"]
+    unfaithful = frame[frame["verdict"] == LESS]
     names = ", ".join(dict.fromkeys(unfaithful["target"]))
     count = len(unfaithful)
     text += f" In {count} of {len(frame)} comparisons the rationale's words matter less than relevance's" + (
@@ -183,20 +184,30 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
         "mode and method; "
         f"effect: rank-biserial correlation, -1 to 1; verdict: corrected p below {ALPHA:g}, else {SAME!r}."
     )
-    shown, where = _without_constants(frame.drop(columns="difference"))
+    shown, where = _without_constants(frame)
+    more = ["loss_random", "loss_random_low", "loss_random_high", "flip_rationale", "flip_relevance", "effect"]
     title = "Loss without the rationale's words and without relevance's" + where
-    table = Table.of("rationale_or_relevance", title, shown, note=note)
+    tables = (
+        Table.of("rationale_or_relevance", title, shown.drop(columns=["difference", *more]), note=note),
+        Table.of(
+            "rationale_details", "Random words, flips and effect sizes" + where, shown[[*_named_by(shown), *more]]
+        ),
+    )
     charts = tuple(
         _loss_chart(f"losses_{index}", f"{source}, {mode}, {method}", part, scale)
         for index, ((source, mode, method), part) in enumerate(frame.groupby(["source", "mode", "method"], sort=False))
     )
-    return Section(title="What the model says it used", text=text, tables=(table,), charts=charts)
+    return Section(title="What the model says it used", text=text, tables=tables, charts=charts)
 
 
 def _without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The frame without those of source, mode and method that are the same in every row, and these for its title."""
     same = [name for name in ("source", "mode", "method") if len(set(frame[name])) == 1]
     return frame.drop(columns=same), "".join(f", {frame[name].iloc[0]}" for name in same)
+
+
+def _named_by(frame: pd.DataFrame) -> list[str]:
+    return [name for name in ("source", "mode", "method", "target") if name in frame]
 
 
 def _loss_chart(name: str, where: str, part: pd.DataFrame, scale: Scale) -> Chart:

@@ -17,6 +17,7 @@ from xai.analysis.statistics import compare_paired, holm, mean_interval
 ALPHA = 0.01
 """A difference is called one when its corrected p value is below."""
 SAME = "not distinguishable"
+LESS, MORE = "rationale matters less", "rationale matters more"
 LEADERS = ("area_between", "comprehensiveness@20", "sufficiency@20", "flip_top_1")
 """Measures of the leaderboard and of the paired comparisons."""
 _WHERE = ["source", "mode"]
@@ -194,7 +195,7 @@ def _headline_row(names: dict[str, object], part: pd.DataFrame, scale: Scale) ->
 def _verdict(p: float, difference: float) -> str:
     if p >= ALPHA:
         return SAME
-    return "the rationale's words matter less" if difference < 0 else "the rationale's words matter more"
+    return LESS if difference < 0 else MORE
 
 
 def _interval(name: str, values: np.ndarray) -> dict[str, float]:

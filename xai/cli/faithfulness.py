@@ -104,8 +104,7 @@ def _without_intervals(table: Table) -> pd.DataFrame:
     """What the terminal has room for; the report has the intervals."""
     from xai.analysis.report import formatted
 
-    left_out = ("loss_random", "flip_rationale", "flip_relevance", "effect")
-    kept = [name for name in table.columns if not name.endswith(("_low", "_high")) and name not in left_out]
+    kept = [name for name in table.columns if not name.endswith(("_low", "_high"))]
     return table.frame[kept].map(formatted)
 
 
