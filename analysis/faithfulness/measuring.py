@@ -7,6 +7,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -135,26 +136,25 @@ def measure_run(
         task: that of the run, where it is none that ships.
 
     Raises:
-        ValueError: the model is not that of the run, the run has nothing to measure, or another process measures it.
+        ValueError: the model is not that of the run, or another process measures it.
     """
     _refuse_other_model(run, model)
     folder, budget = parts_folder(run, settings), budget or Budget()
-    keys = sampled_keys(run, settings)
-    begin = time.monotonic()
+    begin, n_forwards, pending = time.monotonic(), 0, list[dict[str, Any]]()
     with _locked(folder):
         done = _done(folder)
-        pending: list[dict[str, Any]] = []
         on_progress(len(done))
-        n_forwards = 0
-        for key in (key for key in keys if key not in done):
-            if _spent(budget, time.monotonic() - begin, n_forwards):
-                break
-            pending.append(_measured_or_failed(run, model, key, settings, task))
-            n_forwards += pending[-1]["n_forwards"]
-            on_progress(1)
-            if len(pending) == PART_SIZE:
-                _flush(folder, pending)
-        _flush(folder, pending)
+        try:
+            for key in (key for key in sampled_keys(run, settings) if key not in done):
+                if _spent(budget, time.monotonic() - begin, n_forwards):
+                    break
+                pending.append(_measured_or_failed(run, model, key, settings, task))
+                n_forwards += pending[-1]["n_forwards"]
+                on_progress(1)
+                if len(pending) == PART_SIZE:
+                    _flush(folder, pending)
+        finally:
+            _flush(folder, pending)
     return read_measured(run, settings)
 
 
@@ -437,21 +437,18 @@ def _spent(budget: Budget, seconds: float, n_forwards: int) -> bool:
     return over_time or (budget.forwards is not None and n_forwards >= budget.forwards)
 
 
-class _locked:
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
     """The folder of the parts, made and held while it is written."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._lock = lock_folder(self._folder)
-        except BlockingIOError:
-            raise ValueError("another process is measuring this run in the same way; wait for it") from None
-
-    def __exit__(self, *_: object) -> None:
-        unlock(self._lock)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = lock_folder(folder)
+    except BlockingIOError:
+        raise ValueError("another process is measuring this run in the same way; wait for it") from None
+    try:
+        yield
+    finally:
+        unlock(lock)
 
 
 def _rows_of(relation: duckdb.DuckDBPyRelation, key: Key) -> list[dict[str, Any]]:

@@ -98,6 +98,19 @@ def test_a_measurement_that_was_stopped_ends_as_one_that_was_not(
     pd.testing.assert_frame_equal(*tables, rtol=1e-4, atol=1e-4)
 
 
+def test_an_interrupt_loses_nothing_that_was_measured(model: VisionLanguageModel, folder: Path) -> None:
+    run, settings = open_run(folder / "a"), Settings(units="words", n_draws=1)
+
+    def interrupt(done: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_run(run, model, settings, on_progress=interrupt)
+    assert len(list(parts_folder(run, settings).glob("part-*.parquet"))) == 1
+    assert len(measure_run(run, model, settings).failures) == 0
+
+
 def test_a_larger_budget_measures_the_same_sample_and_more(folder: Path) -> None:
     run = open_run(folder / "a")
     keys = sampled_keys(run, SETTINGS)
