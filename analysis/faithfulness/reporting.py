@@ -354,7 +354,7 @@ def _facts(subjects: Sequence[Subject], settings: Settings, scale: Scale) -> dic
         "perturbation": dict(subjects[0].perturbation),
         "scale": scale,
         "score": "the stored target of each explanation: its kind, positions and token ids",
-        "flip": "teacher-forced: at some token of the target another token is likelier",
+        "flip": "teacher-forced: another token is likelier at a token of the target, or where a list may end before it",
         "top_percent": f"of {', '.join(map(str, PERCENTS))} %, rounded half up, at least one unit; flips also at "
         f"{' and '.join(map(str, FLIP_COUNTS))} units",
         "unit_of_statistics": "the meme: its targets are averaged",
