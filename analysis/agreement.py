@@ -137,8 +137,8 @@ def agreement_tables(
       image_mass, image_area, image_excess (mass - area), image_cell_mass, image_cell_area, image_hit: see
       :class:`xai.analysis.regions.RegionAgreement`; NaN where there is no such region or no relevance of a picture;
     - empty_rationale: the rationale names no content word; none_read: so in ``image`` mode, where it names nothing
-      at all: the model read no word in the picture, or its prompt asked for none; without_text: there is no word to compare. Where one
-      of them is set, the measures of words are NaN;
+      at all: the model read no word in the picture, or its prompt asked for none; without_text: there is no word to
+      compare. Where one of them is set, the measures of words are NaN;
     - right: the labels are exactly the gold ones; f1: hierarchical F1 of the answer; unknown without gold labels.
 
     Args:

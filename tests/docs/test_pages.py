@@ -34,6 +34,7 @@ def code_of(page: str) -> str:
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
+        ("faithfulness.md", ["rumour goes first"]),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) -> None:
