@@ -37,7 +37,7 @@ def detection_report(run: Run, settings: Settings | None = None, *, against: Run
     return Report(
         title=f"Detection of {_name(run)}",
         facts=_facts(run, settings, against),
-        headline=("by_mode",) if against is None else ("by_mode", "against"),
+        headline=("by_mode",) if against is None else ("by_mode", "against", "against_overlap"),
         sections=tuple(section for section in sections if section is not None),
     )
 
