@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from xai.analysis.calibration import sequence_confidence
 from xai.analysis.labelsets import LabelSets, indicator
@@ -15,7 +16,8 @@ from xai.store import Run
 from xai.tasks import Task
 
 _COLUMNS = (
-    "mode, meme_id, gold_labels, labels, len(unknown_labels), parse, confidence, log_probability, len(generated_ids)"
+    "mode, meme_id, gold_labels, labels, len(unknown_labels) AS n_unknown_labels, parse, confidence, log_probability, "
+    "len(generated_ids) AS n_tokens"
 )
 
 
@@ -45,35 +47,53 @@ def answers_of(run: Run, task: Task) -> dict[Mode, Answers]:
     Raises:
         ValueError: a label is not in the task's inventory.
     """
-    rows: dict[str, list[tuple[Any, ...]]] = {mode: [] for mode in MODES}
-    for mode, *row in run.predictions().filter("gold_labels IS NOT NULL").project(_COLUMNS).fetchall():
-        rows[mode].append(tuple(row))
-    unknown = _counts(run, "predictions", "gold_labels IS NULL")
-    failed = _counts(run, "failures", "stage IN ('read', 'predict')")
-    return {
-        mode: _answers(task, rows[mode], unknown.get(mode, 0), failed.get(mode, 0) + failed.get(None, 0))
-        for mode in MODES
-        if rows[mode]
-    }
+    # In columns, since as many Python objects as a large run has cells take longer than all that is computed of them.
+    table = run.predictions().project(_COLUMNS).to_arrow_table()
+    failed = _failed(run)
+    found = {}
+    for mode in MODES:
+        rows = table.filter(pc.equal(table["mode"], mode))
+        known = rows.filter(pc.is_valid(rows["gold_labels"])).combine_chunks()
+        if known.num_rows:
+            n_failed = failed.get(mode, 0) + failed.get(None, 0)
+            found[mode] = _answers(task, known, rows.num_rows - known.num_rows, n_failed)
+    return found
 
 
-def _counts(run: Run, kind: str, condition: str) -> Mapping[str | None, int]:
-    relation = run.predictions() if kind == "predictions" else run.failures()
-    return dict(relation.filter(condition).aggregate("mode, count(*)", "mode").fetchall())
+def _failed(run: Run) -> Mapping[str | None, int]:
+    """Records that failed before they had an answer, by mode; under ``None``, those that failed before any."""
+    early = run.failures().filter("stage IN ('read', 'predict')")
+    return dict(early.aggregate("mode, count(*)", "mode").fetchall())
 
 
-def _answers(task: Task, rows: Sequence[tuple[Any, ...]], n_without_gold: int, n_failed: int) -> Answers:
-    ids, gold, labels, n_unknown, parse, confidence, log_probability, n_tokens = zip(*rows, strict=True)
+def _answers(task: Task, rows: pa.Table, n_without_gold: int, n_failed: int) -> Answers:
     names = task.label_names
-    spelt = {label: task.match_label(label) or label for one in gold for label in one}
-    gold_sets = indicator([[spelt[label] for label in one] for one in gold], names)
+
+    def numbers(name: str) -> np.ndarray:
+        return np.asarray(rows[name].cast(pa.float64()).fill_null(np.nan).to_numpy())
+
     return Answers(
-        ids=ids,
-        sets=LabelSets(names, gold_sets, indicator(labels, names)),
+        ids=tuple(rows["meme_id"].to_pylist()),
+        sets=LabelSets(
+            names,
+            _indicator(rows["gold_labels"], names, lambda label: task.match_label(label) or label),
+            _indicator(rows["labels"], names, lambda label: label),
+        ),
         n_without_gold=n_without_gold,
         n_failed=n_failed,
-        n_unknown_labels=sum(n_unknown),
-        unparsed=np.array([one == "unparsed" for one in parse]),
-        verbalised=np.array(confidence, dtype=float),
-        sequence=sequence_confidence(log_probability, n_tokens),
+        n_unknown_labels=int(pc.sum(rows["n_unknown_labels"]).as_py()),
+        unparsed=np.asarray(pc.equal(rows["parse"], "unparsed").to_numpy()),
+        verbalised=numbers("confidence"),
+        sequence=sequence_confidence(numbers("log_probability"), numbers("n_tokens")),
     )
+
+
+def _indicator(lists: pa.ChunkedArray, names: Sequence[str], named: Callable[[str], str]) -> np.ndarray:
+    """Bool ``(n, n_names)``: which list has which name, ``named`` giving the name of what is written."""
+    row = pc.list_parent_indices(lists).to_numpy()
+    written = pc.list_flatten(lists).combine_chunks().dictionary_encode()
+    spelt = indicator([[named(label)] for label in written.dictionary.to_pylist()], names)
+    matrix = np.zeros((len(lists), len(names)), dtype=bool)
+    if len(row):
+        matrix[row, spelt.argmax(axis=1)[written.indices.to_numpy()]] = True
+    return matrix

@@ -14,6 +14,9 @@ from xai.analysis.scores import measure_index, point_values
 Baseline = Literal["weighted random", "most frequent label", "most frequent set", "all labels"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 N_DRAWS = 30
+_STREAM = 30
+_NAMED = 3
+"""Labels of an answer that are named; of more, their number is."""
 
 
 def baseline_scores(
@@ -61,13 +64,14 @@ def baseline_scores(
         sets = LabelSets(tuple(labels), gold, answer).under(none_label, none)
         return np.concatenate([point_values(sets.with_ancestors(ancestors)), point_values(sets)])
 
-    rng = np.random.default_rng(seed)
+    # A stream of its own, since labels that were drawn with the same seed would be drawn again.
+    rng = np.random.default_rng((seed, _STREAM))
     drawn = np.array([scored(rng.random(gold.shape) < shares) for _ in range(n_draws)])
     index = measure_index("hierarchical", ancestors.nodes).append(measure_index("flat", names))
     rows = [_rows("weighted random", "each label with its own frequency", index, drawn)]
     for baseline, answer in _fixed(gold, shares, labels, none, none_label):
-        said = ", ".join(label for label, is_in in zip(labels, answer, strict=True) if is_in) or "no label"
-        rows.append(_rows(baseline, said, index, scored(np.broadcast_to(answer, gold.shape))[None]))
+        values = scored(np.broadcast_to(answer, gold.shape))[None]
+        rows.append(_rows(baseline, _in_words(answer, labels), index, values))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -107,6 +111,11 @@ def _fixed(
 def _first_in_inventory(sets: np.ndarray) -> np.ndarray:
     # The rows of np.unique are sorted with False first, so that the last has the earliest label.
     return np.asarray(sets[-1])
+
+
+def _in_words(answer: np.ndarray, labels: Sequence[str]) -> str:
+    named = [label for label, is_in in zip(labels, answer, strict=True) if is_in]
+    return (", ".join(named) or "no label") if len(named) <= _NAMED else f"{len(named)} labels"
 
 
 def _rows(baseline: Baseline, answer: str, index: pd.MultiIndex, values: np.ndarray) -> pd.DataFrame:

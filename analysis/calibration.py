@@ -77,7 +77,9 @@ def calibration(
     )
 
 
-def sequence_confidence(log_probability: Sequence[float | None], n_tokens: Sequence[int]) -> np.ndarray:
+def sequence_confidence(
+    log_probability: Sequence[float | None] | np.ndarray, n_tokens: Sequence[int] | np.ndarray
+) -> np.ndarray:
     """``exp(log_probability / n_tokens)``: the geometric mean of the probabilities of an answer's tokens.
 
     NaN where the log-probability is not known or there is no token.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from xai.analysis.detection_pairs import against_run, between_modes
 from xai.analysis.detection_sections import baselines, calibrations, confusions, detection, labels
-from xai.analysis.report import Report
-from xai.analysis.scored import Settings, scored_modes, task_of_run
+from xai.analysis.report import Report, Section
+from xai.analysis.scored import Scored, Settings, scored_modes, task_of_run
 from xai.analysis.statistics import LEVEL
+from xai.schema import Mode
 from xai.store import Run, installed_versions
 
 
@@ -37,12 +39,12 @@ def detection_report(run: Run, settings: Settings | None = None, *, against: Run
     return Report(
         title=f"Detection of {_name(run)}",
         facts=_facts(run, settings, against),
-        headline=("by_mode",) if against is None else ("by_mode", "against"),
+        headline=("by_mode",) if against is None else ("by_mode", "against", "against_overlap"),
         sections=tuple(section for section in sections if section is not None),
     )
 
 
-def _against(run: Run, scored: Any, against: Run, settings: Settings) -> Any:
+def _against(run: Run, scored: Mapping[Mode, Scored], against: Run, settings: Settings) -> Section:
     task = settings.task
     theirs = against.config["task"], against.config.get("task_version", task.version)
     if theirs != (task.name, task.version):

@@ -19,6 +19,7 @@ COMPARED = (
 )  # fmt: skip
 """The measures of whole sets that are compared; every label's flat F1 is, too."""
 _MOST_ROWS = 15
+_ORDER = "First and second are the two sides as What was paired names them; of two modes, in the order they stand in."
 _HOW = (
     "Memes are paired by their ids. The difference is first minus second, with its paired bootstrap interval over "
     "memes. p is that of a paired permutation test in which the two answers of each meme change places (two-sided); "
@@ -57,7 +58,9 @@ def against_run(
     pairs = [pair for pair in pairs if pair.rows]
     if not pairs:
         raise ValueError(f"{name!r} and {other_name!r} have no scored meme in common; their ids must be the same")
-    return _section(f"Compared with {other_name}", "against", pairs, settings, _HOW + _differing_gold(pairs))
+    return _section(
+        f"{name} (first) and {other_name} (second)", "against", pairs, settings, _HOW + _differing_gold(pairs)
+    )
 
 
 class _Pair:
@@ -93,8 +96,8 @@ class _Pair:
             self.first.of(mine), self.second.of(theirs),
             n_swaps=settings.n_swaps, n_draws=settings.n_draws, seed=settings.seed,
         )  # fmt: skip
-        frame = frame.rename(columns={"first": "first_value", "second": "second_value"})
-        return frame.assign(first=self.names[0], second=self.names[1], memes=len(self.rows))
+        modes = dict.fromkeys((self.first.name, self.second.name))
+        return frame.assign(modes=" and ".join(modes))
 
 
 def _section(title: str, name: str, pairs: Sequence[_Pair], settings: Settings, text: str) -> Section:
@@ -107,7 +110,7 @@ def _section(title: str, name: str, pairs: Sequence[_Pair], settings: Settings, 
         title=title,
         text=text,
         tables=(
-            Table.of(name, title, overall),
+            Table.of(name, title, overall, note=_ORDER),
             Table.of(
                 f"{name}_overlap",
                 "What was paired",
@@ -123,14 +126,14 @@ def _section(title: str, name: str, pairs: Sequence[_Pair], settings: Settings, 
 def _overall(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.set_index(["kind", "measure", "name"]).loc[[(*key, "") for key in COMPARED]].reset_index()
     rows = rows.assign(measure=rows["kind"] + " " + rows["measure"].str.replace("_", " ").str.replace("f1", "F1"))
-    return rows[["measure", "first", "second", "memes", "first_value", "second_value", *_DIFFERENCE, "p"]]
+    return rows[["modes", "measure", "first", "second", *_DIFFERENCE, "p"]]
 
 
 def _labels(frame: pd.DataFrame) -> pd.DataFrame:
     """The labels whose F1 is defined on both sides."""
     rows = frame[(frame["kind"] == "flat") & (frame["measure"] == "f1") & frame["p"].notna()]
     rows = rows.assign(p_holm=holm(list(rows["p"]))).rename(columns={"name": "label"})
-    columns = ["label", "first", "second", "first_value", "second_value", *_DIFFERENCE, "p", "p_holm"]
+    columns = ["modes", "label", "first", "second", *_DIFFERENCE, "p", "p_holm"]
     return rows[columns].sort_values("p", kind="stable")
 
 

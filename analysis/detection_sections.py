@@ -20,6 +20,7 @@ from xai.schema import Mode
 MEANS = ("micro", "macro", "sample")
 _F1 = [f"{mean}_f1" for mean in MEANS]
 _FLAT = [*_F1, "subset_accuracy", "hamming_loss"]
+_FLAT_OF_BASELINES = ["micro_f1", "macro_f1", "subset_accuracy", "hamming_loss"]
 _BARS = f"Bars: {LEVEL:.0%} bootstrap intervals over memes."
 
 
@@ -96,7 +97,7 @@ def baselines(scored: Mapping[Mode, Scored], settings: Settings) -> Section:
         ),
         tables=(
             Table.of("baselines", "Baselines, hierarchical", _wide(frame, "hierarchical", _F1)),
-            Table.of("baselines_flat", "Baselines, flat", _wide(frame, "flat", _FLAT)),
+            Table.of("baselines_flat", "Baselines, flat", _wide(frame, "flat", _FLAT_OF_BASELINES)),
         ),
         charts=(_baseline_chart(scored, frame),),
     )
@@ -161,8 +162,8 @@ def calibrations(scored: Mapping[Mode, Scored], settings: Settings) -> Section:
             Table.of(
                 "reliability",
                 "Bins of the reliability diagrams",
-                _stack([one.bins.assign(mode=mode, confidence_kind=kind) for (mode, kind), one in known.items()]),
-                note="Accuracy with its Wilson interval.",
+                _stack([_filled_bins(*key, one) for key, one in known.items()]),
+                note="Accuracy with its Wilson interval. Empty bins are left out.",
             ),
         )
         if known
@@ -343,13 +344,20 @@ def _errors_of(mode: str, kind: str, one: Calibration) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
+def _filled_bins(mode: str, kind: str, one: Calibration) -> pd.DataFrame:
+    frame = one.bins.rename(columns={"confidence": "mean_confidence"})[one.bins["n"] > 0]
+    frame.insert(0, "confidence", kind)
+    return _said(frame, mode)
+
+
 def _reliability_chart(mode: str, known: Mapping[tuple[str, str], Calibration]) -> Chart:
-    series = [Series(name="as sure as right", x=(0.0, 1.0), y=(0.0, 1.0))]
+    diagonal = tuple(step / 20 for step in range(21))
+    series = [Series(name="as sure as right", x=diagonal, y=diagonal)]
     for (of, kind), one in known.items():
         bins = one.bins[one.bins["n"] > 0]
         if of == mode:
             series.append(Series(name=kind, x=tuple(bins["confidence"]), **_with_bars(bins, "accuracy")))
     return Chart(
-        name=f"reliability_{mode}", title=f"Reliability, {mode}", kind="lines", x_label="mean confidence of the bin",
-        y_label="share of right answers", series=tuple(series), y_range=(0, 1), note="Bands: Wilson intervals.",
+        name=f"reliability_{mode}", title=f"Reliability, {mode}", kind="points", x_label="mean confidence of the bin",
+        y_label="share of right answers", series=tuple(series), y_range=(0, 1), note="Bars: Wilson intervals.",
     )  # fmt: skip
