@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ValidationError
-
-from xai.schema import Record
-
-PREFIX = "f_"
-"""Parameters of the URL that belong to the filter begin with it."""
+from xai.app.urls import UrlState
 
 Correct = Literal["", "right", "wrong", "unknown"]
 Verdict = Literal["", "none", "mine", "missing", "relevance", "rationale", "label", "split"]
@@ -47,11 +42,11 @@ SORTS: Mapping[str, tuple[str, str]] = {
 """Name in the URL: what it is called, and what is sorted by, ascending; what is unknown comes last."""
 
 
-class Filter(Record):
+class Filter(UrlState):
     """What is wanted; of fields with several values any may hold, and all fields must.
 
     ``low`` and ``high`` bound the agreement, both included; with either set, memes without one are left out.
-    ``text`` is looked for in caption, name and answer, whatever its case. ``share_*`` is not part of it: see ``sort``.
+    ``text`` is looked for in caption, name and answer, whatever its case.
     """
 
     run: tuple[str, ...] = ()
@@ -69,32 +64,13 @@ class Filter(Record):
     sort: str = "order"
     reverse: bool = False
 
-    @classmethod
-    def from_params(cls, params: Mapping[str, Sequence[str]]) -> Filter:
-        """The filter in a URL's parameters, each with all its values; what makes no sense is left out."""
-        values: dict[str, Any] = {}
-        for name, field in cls.model_fields.items():
-            given = list(params.get(PREFIX + name, ()))
-            if not given:
-                continue
-            value: Any = tuple(given) if isinstance(field.default, tuple) else given[0]
-            try:
-                cls.model_validate({name: value})
-            except ValidationError:
-                continue
-            values[name] = value
-        found = cls(**cls.model_validate(values).model_dump())
-        return found.model_copy(update={"sort": found.sort if found.sort in SORTS else "order"})
+    prefix: ClassVar[str] = "f_"
 
-    def to_params(self) -> dict[str, list[str]]:
-        """The parameters that say what is not as by default."""
-        default, params = Filter(), {}
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if value != getattr(default, name):
-                values = value if isinstance(value, tuple) else (value,)
-                params[PREFIX + name] = [_as_text(item) for item in values]
-        return params
+    @classmethod
+    def from_params(cls, params: Mapping[str, Sequence[str]]) -> Self:
+        """The filter in a URL; an order that there is not is that of the run."""
+        found = super().from_params(params)
+        return found if found.sort in SORTS else found.model_copy(update={"sort": "order"})
 
     @property
     def is_open(self) -> bool:
@@ -126,10 +102,6 @@ class Filter(Record):
         expression = SORTS[self.sort][1]
         direction = "DESC" if self.reverse else "ASC"
         return f"{expression} {direction} NULLS LAST, run_number, position, method"
-
-
-def _as_text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _among(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:

@@ -20,7 +20,7 @@ from xai.analysis.report import Report, read_report
 from xai.app.cautions import FLAGS_SQL
 from xai.app.filters import Filter
 from xai.app.paths import picture_folder, resolved_picture
-from xai.parts import committed, explanation_from_rows, part_path, part_paths
+from xai.parts import Kind, explanation_from_rows, part_path, part_paths
 from xai.schema import ALL_LABELS, SEGMENTS, Explanation
 from xai.store import Run, open_run
 from xai.tasks import load_task
@@ -123,7 +123,7 @@ class Library:
             run = open_run(path)
             folders = tuple(images) or _recorded_folders(self._database, run)
             self.runs[name] = OpenedRun(name, number, run, folders, moved=bool(images))
-        self._seen: dict[str, tuple[object, ...]] = {}
+        self._seen: dict[str, tuple[int, ...]] = {}
         self.refresh()
 
     def refresh(self) -> bool:
@@ -220,8 +220,9 @@ class Library:
         return min(rows, key=lambda row: row.get("pooling") != "sum", default=None)
 
     def failures(self, run: str) -> pd.DataFrame:
-        """What failed in a run, by meme, mode, stage and reason."""
-        return self.runs[run].run.failures().df()
+        """What failed in a run, by meme, mode, stage and reason; of paths in a reason the last name is left."""
+        failures = self.runs[run].run.failures().df()
+        return failures.assign(reason=failures["reason"].str.replace(_PATH, r"'\1'", regex=True))
 
     def has_agreement(self, run: str) -> bool:
         """Whether `xai analyze` was run on it."""
@@ -260,9 +261,8 @@ class Library:
             cursor.execute("COMMIT")
 
     def _index(self, opened: OpenedRun) -> None:
-        files = {
-            kind: [str(path) for path in part_paths(opened.run.path, kind)] for kind in ("predictions", "explanations")
-        }
+        kinds: tuple[Kind, ...] = ("predictions", "explanations")
+        files = {str(kind): [str(path) for path in part_paths(opened.run.path, kind)] for kind in kinds}
         cursor = self._cursor()
         cursor.execute("BEGIN")
         cursor.execute("DELETE FROM memes WHERE run = ?", [opened.name])
@@ -315,12 +315,14 @@ def _recorded_folders(database: duckdb.DuckDBPyConnection, run: Run) -> tuple[Pa
     return () if folder is None else (folder,)
 
 
-def _state(run: Run) -> tuple[object, ...]:
+def _state(run: Run) -> tuple[int, ...]:
     """What changes when a run grows or is analysed."""
-    report = run.reports / AGREEMENT
-    numbers = committed(run.path)
-    last = part_path(run.path, "predictions", numbers[-1]).stat().st_mtime_ns if numbers else 0
-    return len(numbers), last, report.stat().st_mtime_ns if report.is_file() else 0
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in _watched(run))
+
+
+def _watched(run: Run) -> tuple[Path, ...]:
+    # A part is renamed into its folder, which touches the folder.
+    return run.path / "predictions", run.reports / AGREEMENT
 
 
 def _create_sources(cursor: duckdb.DuckDBPyConnection, opened: OpenedRun, files: Mapping[str, list[str]]) -> None:
@@ -375,6 +377,8 @@ CREATE TABLE verdicts (
     run TEXT, meme_id TEXT, mode TEXT, method TEXT, auditor TEXT, relevance TEXT, rationale TEXT, label TEXT
 );
 """
+
+_PATH = r"'(?:/|[A-Za-z]:\\)[^']*?([^'/\\]*)'"
 
 _NUMBER = "CAST(regexp_extract(filename, 'part-(\\d+)\\.parquet$', 1) AS INTEGER)"
 _ANSWERS = f"""

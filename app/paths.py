@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PureWindowsPath
+from typing import BinaryIO
 
 from PIL import Image, ImageOps
 
@@ -60,7 +61,7 @@ def resolved_picture(recorded: str | None, roots: Iterable[Path], *, moved: bool
     raise PictureError("the picture lies outside the folders of the runs and is not shown")
 
 
-def open_picture(path: Path, *, max_pixels: int = MAX_PIXELS, longest: int | None = None) -> Image.Image:
+def open_picture(path: Path | BinaryIO, *, max_pixels: int = MAX_PIXELS, longest: int | None = None) -> Image.Image:
     """A picture as RGB, upright, at most ``longest`` pixels wide and high.
 
     Raises:

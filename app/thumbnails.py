@@ -44,25 +44,29 @@ class Thumbnails:
         try:
             return kept.read_bytes()
         except OSError:
-            pass
-        made = _webp(open_picture(path, longest=longest), blurred)
+            picture = open_picture(path, longest=longest)
+        made = webp(_blurred(picture) if blurred else picture)
         _keep(kept, made)
         return made
 
 
-def data_uri(webp: bytes) -> str:
-    """A picture as the source of an HTML element."""
-    return "data:image/webp;base64," + base64.b64encode(webp).decode("ascii")
+def data_uri(content: bytes) -> str:
+    """A WebP picture as the source of an HTML element."""
+    return "data:image/webp;base64," + base64.b64encode(content).decode("ascii")
 
 
-def _webp(picture: Image.Image, blurred: bool) -> bytes:
-    if blurred:
-        # Blurred here and not by the page, so that what was not asked for does not reach the browser.
-        small = picture.resize((max(1, picture.width // 4), max(1, picture.height // 4)))
-        picture = small.filter(ImageFilter.GaussianBlur(_BLUR / 4)).resize(picture.size)
+def webp(picture: Image.Image) -> bytes:
+    """A picture as WebP."""
     buffer = io.BytesIO()
-    picture.save(buffer, format="WEBP", quality=80)
+    picture.save(buffer, format="WEBP", quality=85)
     return buffer.getvalue()
+
+
+def _blurred(picture: Image.Image) -> Image.Image:
+    # Here and not by the page, so that what was not asked for does not reach the browser.
+    small = picture.resize((max(1, picture.width // 4), max(1, picture.height // 4)))
+    blur = ImageFilter.GaussianBlur(_BLUR * max(small.size) / THUMBNAIL)
+    return small.filter(blur).resize(picture.size)
 
 
 def _keep(path: Path, content: bytes) -> None:
