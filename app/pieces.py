@@ -32,13 +32,14 @@ STYLE = """<style>
 .xai-card img {max-width: 100%; max-height: 150px; object-fit: contain;}
 .xai-card .text {font-size: .85rem; line-height: 1.35; display: -webkit-box; -webkit-line-clamp: 2; min-height: 2.3rem;
     -webkit-box-orient: vertical; overflow: hidden; margin: .35rem 0 .2rem; overflow-wrap: anywhere;}
-.xai-facts {display: grid; grid-template-columns: max-content 1fr; gap: .15rem .8rem; font-size: .9rem; margin: 0;}
-.xai-facts dt {opacity: .75;} .xai-facts dd {margin: 0; overflow-wrap: anywhere;}
+dl.xai-facts {margin: 0; padding: 0; display: grid; grid-template-columns: max-content 1fr; gap: .15rem .8rem;
+    font-size: .9rem;}
+.xai-facts dt {opacity: .75;} .xai-facts dd {margin: 0 !important; padding: 0; overflow-wrap: anywhere;}
 .xai-answer {white-space: pre-wrap; overflow-wrap: anywhere; font-family: monospace; font-size: .85rem;
     border: 1px solid #8886; border-radius: 6px; padding: .6rem; margin: 0;}
 .xai-small {font-size: .85rem; opacity: .8;}
 .xai-title {font-size: 1.35rem; font-weight: 600; overflow-wrap: anywhere; line-height: 1.25;}
-.stMainBlockContainer {padding: 3.6rem 2rem 2rem;}
+.stMainBlockContainer {padding: 4.4rem 2rem 2rem;}
 </style>"""
 """Of the fragments below; colours of text and page are the theme's."""
 

@@ -20,7 +20,7 @@ def verdict_form(key: Key) -> None:
     """Questions with their answers as buttons, a note, and who judged before."""
     found, who = session.services(), session.auditor()
     subject = found.subject(key)
-    with st.container(border=True):
+    with st.container(border=True, gap="xsmall"):
         st.markdown("**Verdict**")
         if not found.settings.read_only and not who:
             st.info("Type your name in the sidebar: verdicts are stored under it.")

@@ -71,11 +71,9 @@ def _notice() -> None:
     if session.pictures_shown() or st.session_state.get("notice.read"):
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        st.markdown(
-            "**Pictures are blurred.** Memes may hurt: slurs, hate, violence. Your choice holds for this visit."
-        )
+        st.markdown("**Pictures are blurred:** memes may hurt. Your choice holds for this visit.")
         st.button("Show pictures", on_click=_choose, args=(True,), icon=":material/visibility:")
-        st.button("Keep them blurred", on_click=_choose, args=(False,))
+        st.button("Keep blurred", on_click=_choose, args=(False,))
 
 
 def _choose(shown: bool) -> None:
