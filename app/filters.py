@@ -58,7 +58,6 @@ class Filter(UrlState):
     high: float = 1.0
     flag: tuple[str, ...] = ()
     language: tuple[str, ...] = ()
-    category: tuple[str, ...] = ()
     text: str = ""
     verdict: Verdict = ""
     sort: str = "order"
@@ -86,7 +85,6 @@ class Filter(UrlState):
             _among("language", self.language),
             _overlap("labels", self.label),
             _overlap("flags", self.flag),
-            _overlap("categories", self.category),
             _correct(self.correct),
             _agreement(self.low, self.high),
             _containing(self.text),
@@ -117,8 +115,8 @@ def _correct(value: Correct) -> tuple[str, list[Any]]:
 
 
 def _agreement(low: float, high: float) -> tuple[str, list[Any]]:
-    # Room for rounding: a third is no number of a slider.
-    return ("jaccard BETWEEN ? AND ?", [low - 0.005, high + 0.005]) if (low, high) != (0.0, 1.0) else ("", [])
+    # A bound is a hundredth of a slider, and all that begins with it is within: 0.333 within 0.33.
+    return ("jaccard BETWEEN ? AND ?", [low - 1e-9, high + 0.00999]) if (low, high) != (0.0, 1.0) else ("", [])
 
 
 def _containing(text: str) -> tuple[str, list[Any]]:

@@ -34,7 +34,7 @@ AGREEMENT = "agreement.parquet"
 
 _LIST_COLUMNS = (
     *("run", "meme_id", "mode", "method", "text", "language", "image", "labels", "gold", "correct", "jaccard"),
-    *("n_invented", "flags", "categories", "part_text", "part_image", "part_instruction", "part_template"),
+    *("n_invented", "flags", "part_text", "part_image", "part_instruction", "part_template"),
     *("template_share", "top_words"),
 )
 
@@ -124,6 +124,7 @@ class Library:
             folders = tuple(images) or _recorded_folders(self._database, run)
             self.runs[name] = OpenedRun(name, number, run, folders, moved=bool(images))
         self._seen: dict[str, tuple[int, ...]] = {}
+        self._choices: dict[str, list[tuple[str, int]]] = {}
         self.refresh()
 
     def refresh(self) -> bool:
@@ -134,6 +135,7 @@ class Library:
                 state = _state(opened.run)
                 self._index(opened)
                 self._seen[opened.name] = state
+            self._choices.clear()
             return bool(changed)
 
     def is_stale(self) -> bool:
@@ -238,11 +240,14 @@ class Library:
 
     def choices(self, column: str) -> list[tuple[str, int]]:
         """The values of a column (of a list: of its entries) and how many rows have them, most frequent first."""
-        if column not in {"run", "mode", "method", "language", "labels", "flags", "categories"}:
+        if column in self._choices:
+            return self._choices[column]
+        if column not in {"run", "mode", "method", "language", "labels", "flags"}:
             raise ValueError(f"{column!r} is no column to choose from")
-        value = f"unnest({column})" if column in {"labels", "flags", "categories"} else f"coalesce({column}, '')"
+        value = f"unnest({column})" if column in {"labels", "flags"} else f"coalesce({column}, '')"
         sql = f"SELECT value, count(*) FROM (SELECT {value} AS value FROM memes) GROUP BY 1 ORDER BY 2 DESC, 1"
-        return [(str(found), int(n)) for found, n in self._cursor().execute(sql).fetchall()]
+        self._choices[column] = [(str(found), int(n)) for found, n in self._cursor().execute(sql).fetchall()]
+        return self._choices[column]
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> pd.DataFrame:
         """The result of a query on the tables ``memes`` and ``verdicts``, of this library's own making."""
@@ -343,13 +348,25 @@ def _create_sources(cursor: duckdb.DuckDBPyConnection, opened: OpenedRun, files:
 
 
 def _agreed(cursor: duckdb.DuckDBPyConnection, path: Path) -> str:
-    columns = {row[0] for row in cursor.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()}
+    """How the table of `xai analyze` fills ``agreed``: where it has several poolings, by the sum.
+
+    Raises:
+        ValueError: the file is no such table.
+    """
+    try:
+        rows = cursor.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+    except duckdb.Error:
+        raise ValueError(f"{AGREEMENT} cannot be read; run xai analyze again") from None
+    columns = {row[0] for row in rows}
     if missing := {"meme_id", "mode", "method", "jaccard"} - columns:
         raise ValueError(f"{AGREEMENT} lacks {', '.join(sorted(missing))}; run xai analyze again")
     invented = "n_invented" if "n_invented" in columns else "len(invented)" if "invented" in columns else "NULL"
-    one = "WHERE pooling = 'sum'" if "pooling" in columns else ""
-    jaccard = "CASE WHEN isnan(jaccard) THEN NULL ELSE jaccard END"
-    return f"INSERT INTO agreed SELECT meme_id, mode, method, {jaccard}, {invented} FROM read_parquet(?) {one}"
+    order = "pooling <> 'sum'" if "pooling" in columns else "1"
+    return (
+        "INSERT INTO agreed SELECT meme_id, mode, method, CASE WHEN isnan(jaccard) THEN NULL ELSE jaccard END, "
+        f"{invented} FROM read_parquet(?) "
+        f"QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY {order}) = 1"
+    )
 
 
 def _meant(run: Run, written: Sequence[str]) -> dict[str, str]:
@@ -371,7 +388,7 @@ CREATE TABLE memes (
     unknown_labels TEXT[], referred_words TEXT[], target TEXT, labels_missing TEXT[], target_choice_changed BIGINT,
     {", ".join(f"share_{segment} DOUBLE, part_{segment} DOUBLE" for segment in SEGMENTS)},
     conservation DOUBLE, sink_share DOUBLE, template_share DOUBLE, non_finite BIGINT, top_words TEXT[],
-    jaccard DOUBLE, n_invented BIGINT, categories TEXT[], flags TEXT[]
+    jaccard DOUBLE, n_invented BIGINT, flags TEXT[]
 );
 CREATE TABLE verdicts (
     run TEXT, meme_id TEXT, mode TEXT, method TEXT, auditor TEXT, relevance TEXT, rationale TEXT, label TEXT
@@ -422,8 +439,7 @@ WITH meant AS (
         CASE WHEN gold_labels IS NULL THEN NULL ELSE coalesce(gold, []) END AS gold, answer, parse, unknown_labels,
         referred_words, target, labels_missing, target_choice_changed,
         {", ".join(f"share_{name}, {part} / nullif({_WHOLE}, 0) AS part_{name}" for name, part in _PARTS.items())},
-        conservation, sink_share, template_share, non_finite, top_words, jaccard, n_invented,
-        []::TEXT[] AS categories
+        conservation, sink_share, template_share, non_finite, top_words, jaccard, n_invented
     FROM answers
     LEFT JOIN explained ON explained.meme_id = answers.meme_id AND explained.mode = answers.mode
     LEFT JOIN agreed ON agreed.meme_id = answers.meme_id AND agreed.mode = answers.mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -318,9 +319,14 @@ def _compared(row: dict[str, Any], titles: dict[str, str]) -> None:
         with column:
             st.markdown(f"**{title}**", help=explained)
             st.html(chips(words, css, titles) if words else '<span class="xai-small">none</span>')
-    jaccard = row["jaccard"]
-    value = "not defined: one side has no words" if jaccard is None or jaccard != jaccard else f"{jaccard:.3f}"
-    st.caption(f"Agreement (Jaccard of both sides, 0 to 1): {value}")
+    jaccard, chance = (_known(row.get(name)) for name in ("jaccard", "jaccard_chance"))
+    value = "not defined: one side has no words" if jaccard is None else f"{jaccard:.3f}"
+    by_chance = "" if chance is None else f"; by chance it would be {chance:.3f}"
+    st.caption(f"Agreement (Jaccard of both sides, 0 to 1): {value}{by_chance}")
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 def _answer(key: Key) -> None:

@@ -95,25 +95,23 @@ def _filters() -> Filter:
     st.subheader("Filter")
     values: dict[str, Any] = {"text": st.session_state["memes.text"] or ""}
     if len(library.runs) > 1:
-        values["run"] = _several("run", "Run", list(library.runs))
+        values["run"] = _several("run", "Run", library.choices("run"))
     values["mode"] = _several("mode", "Mode", library.choices("mode"))
     if len(library.choices("method")) > 1:
         values["method"] = _several("method", "Method", library.choices("method"), {"": "not explained"})
     values["label"] = _several("label", "Label of the answer", library.choices("labels"))
     values["correct"] = st.selectbox("Labels are", list(CORRECT), key="memes.correct", format_func=CORRECT.__getitem__)
     low, high = st.slider(
-        "Agreement of relevance and rationale", 0.0, 1.0, key="memes.agreement", step=0.05,
+        "Agreement of relevance and rationale", 0.0, 1.0, key="memes.agreement", step=0.01,
         help="Jaccard of the words with most relevance and the words that the model says it used. With a narrower "
         "range, memes without an agreement are left out.",
     )  # fmt: skip
     if not any(library.has_agreement(name) for name in library.runs):
         st.caption("No agreement yet. Run: `xai analyze RUN`")
-    flags = {name: f"{CAUTIONS[name].short} ({n})" for name, n in library.choices("flags")}
-    values["flag"] = _several("flag", "Warnings", list(flags), flags)
+    shorts = {name: caution.short for name, caution in CAUTIONS.items()}
+    values["flag"] = _several("flag", "Warnings", library.choices("flags"), shorts)
     if len(languages := library.choices("language")) > 1:
         values["language"] = _several("language", "Language", languages, {"": _NO_LANGUAGE})
-    if categories := library.choices("categories"):
-        values["category"] = _several("category", "Category of the words", categories)
     values["verdict"] = st.selectbox("Verdicts", list(VERDICTS), key="memes.verdict", format_func=VERDICTS.__getitem__)
     st.button("Clear all filters", on_click=_clear, icon=":material/filter_alt_off:")
     return Filter(
@@ -122,16 +120,10 @@ def _filters() -> Filter:
 
 
 def _several(
-    name: str, title: str, options: Sequence[str | tuple[str, int]], names: Mapping[str, str] | None = None
+    name: str, title: str, options: Sequence[tuple[str, int]], names: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """A choice of several values, of which any may hold."""
-    texts = {
-        value: (names or {}).get(value, value)
-        if isinstance(option, str)
-        else f"{(names or {}).get(value, value)} ({n})"
-        for option in options
-        for value, n in [(option, 0) if isinstance(option, str) else option]
-    }
+    """A choice of several values, of which any may hold; each with the number of its rows."""
+    texts = {value: f"{(names or {}).get(value, value)} ({n:,})" for value, n in options}
     key = f"memes.{name}"
     st.session_state[key] = [value for value in st.session_state.get(key, []) if value in texts]
     chosen = st.multiselect(title, list(texts), key=key, format_func=lambda value: texts[value], placeholder="all")

@@ -125,7 +125,8 @@ def _agreement(library: Library, opened: OpenedRun, base: Filter, condition: str
         x_label="Jaccard of relevance words and rationale words", y_label="memes",
         series=(Series(name="memes", x=tuple(lows), y=y),),
     )  # fmt: skip
-    ranges = {index: (round(low, 2), round(low + BIN, 2)) for index, low in enumerate(lows)}
+    # A bin ends before the next begins; the last one has the 1, too.
+    ranges = {index: (round(low, 2), round(low + BIN - 0.01 * (index < last), 2)) for index, low in enumerate(lows)}
     _clickable(
         chart, list(ranges), lambda index: base.model_copy(update={"low": ranges[index][0], "high": ranges[index][1]})
     )
