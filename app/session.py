@@ -121,9 +121,15 @@ def write_params(params: Params) -> None:
         st.query_params.from_dict(dict(params))
 
 
+def written(name: str) -> Params:
+    """What the page ``name`` wrote into the URL last during this visit."""
+    found: Params = st.session_state.get(f"{name}.written", {})
+    return found
+
+
 def arrived(name: str, params: Params) -> bool:
     """Whether the URL says something else than the page ``name`` wrote there: a link was followed."""
-    return bool(st.session_state.get(f"{name}.written") != params)
+    return written(name) != params
 
 
 def wrote(name: str, params: Params) -> None:

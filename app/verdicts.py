@@ -106,11 +106,10 @@ class VerdictStore:
             raise VerdictError(f"a verdict needs the name of its auditor, at most {MAX_NAME} characters")
         _check(question, answer)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        sql = (
-            "INSERT INTO answers (time, auditor, meme_id, mode, method, question, answer, of) VALUES (?,?,?,?,?,?,?,?)"
-        )
+        values = (now, auditor, *subject[:3], question, answer, subject.of)
+        sql = f"INSERT INTO answers ({', '.join(HISTORY[1:])}) VALUES ({', '.join('?' * len(values))})"
         with self._writing() as connection:
-            connection.execute(sql, (now, auditor, *subject[:3], question, answer, subject.of))
+            connection.execute(sql, values)
 
     def history(self, meme_id: str | None = None) -> list[dict[str, Any]]:
         """Every answer in the order of storing, of one meme or of all."""
@@ -142,10 +141,8 @@ class VerdictStore:
         """An auditor's last answer to each question about a subject."""
         found: dict[str, str | None] = dict.fromkeys(ANSWERS)
         for event in self.history(subject.meme_id):
-            if (*(event[name] for name in ("meme_id", "mode", "method", "of")), event["auditor"]) == (
-                *subject,
-                auditor,
-            ):
+            about = Subject(*(event[name] for name in Subject._fields))
+            if (about, event["auditor"]) == (subject, auditor):
                 found[event["question"]] = event["answer"]
         return found
 

@@ -13,6 +13,7 @@ from PIL import Image
 from xai.app import session
 from xai.app.cautions import CAUTIONS
 from xai.app.figures import CONFIG, Depth, Layer, Sign, one_sign, percentile_limit, picture_figure, shares_figure, unit
+from xai.app.filters import Filter
 from xai.app.library import Key
 from xai.app.paths import PictureError, open_picture
 from xai.app.pieces import caption_html, chips, facts_html, legend_html, number, plain, text_html, tokens_html
@@ -58,7 +59,8 @@ _WIDGETS = ("opacity", "percentile", "sign", "depth", "boxes")
 
 def show() -> None:
     """The page."""
-    params = session.read_params()
+    # Without parameters somebody comes back by the menu, to the meme that was there.
+    params = session.read_params() or session.written("meme")
     view = View.from_params(params)
     if not view.meme:
         _empty()
@@ -73,6 +75,7 @@ def show() -> None:
         _explained(key, row, view)
     else:
         _unexplained(key, row)
+        session.wrote("meme", params)
 
 
 def _empty() -> None:
@@ -81,8 +84,6 @@ def _empty() -> None:
 
 
 def _set_widgets(view: View, params: Params) -> None:
-    from xai.app.filters import Filter
-
     for name in _WIDGETS:
         st.session_state[f"meme.{name}"] = getattr(view, name)
     st.session_state["meme.opacity"] = min(max(view.opacity, 0), 100)
@@ -106,7 +107,7 @@ def _steps(key: Key, view: View) -> None:
     back, where, before, after = st.columns([2, 4, 1.4, 1.4], vertical_alignment="center")
     back.page_link(
         session.page("memes"), label="Back to the list", icon=":material/arrow_back:",
-        query_params=dict(session.current_filter().to_params()),
+        query_params=dict(_list_params()),
     )  # fmt: skip
     at = "not in the current filter" if place.at is None else f"{place.at:,} of {place.total:,} in the current filter"
     where.caption(at)
@@ -114,6 +115,12 @@ def _steps(key: Key, view: View) -> None:
     for column, label, shortcut, other in steps:
         if column.button(label, shortcut=shortcut, disabled=other is None, width="stretch") and other:
             session.go_to("meme", {**_lists(link(other)), **_look(view)})
+
+
+def _list_params() -> Params:
+    """The list as it was left, if it was with this filter."""
+    left = session.written("memes")
+    return left if Filter.from_params(left) == session.current_filter() else session.current_filter().to_params()
 
 
 def _lists(params: dict[str, Any]) -> Params:

@@ -188,7 +188,8 @@ def link(key: Key) -> dict[str, Any]:
 
 def _card(row: Mapping[str, Any]) -> str:
     cautions = [CAUTIONS[name].short for name in row["flags"]]
-    facts = " · ".join(filter(None, [row["mode"], row["method"], _agreement(row["jaccard"])]))
+    several = len(session.services().library.choices("method")) > 1
+    facts = " · ".join(filter(None, [_agreement(row["jaccard"]), row["mode"], row["method"] if several else ""]))
     return (
         f'<div class="xai-card"><div class="frame">{_thumbnail(row)}</div>'
         f"{text_html(row['text'] or '(no caption)', 'text')}"
