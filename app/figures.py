@@ -51,7 +51,8 @@ def one_sign(grid: np.ndarray, sign: Sign) -> np.ndarray:
     """The grid with what speaks against (or for) the target set to 0."""
     if sign == "both":
         return grid
-    return np.clip(grid, 0, None) if sign == "for" else np.clip(grid, None, 0)
+    kept: np.ndarray = np.clip(grid, 0, None) if sign == "for" else np.clip(grid, None, 0)
+    return kept
 
 
 def percentile_limit(values: np.ndarray, percentile: float) -> float:

@@ -223,7 +223,7 @@ class Library:
 
     def failures(self, run: str) -> pd.DataFrame:
         """What failed in a run, by meme, mode, stage and reason; of paths in a reason the last name is left."""
-        failures = self.runs[run].run.failures().df()
+        failures: pd.DataFrame = self.runs[run].run.failures().df()
         return failures.assign(reason=failures["reason"].str.replace(_PATH, r"'\1'", regex=True))
 
     def has_agreement(self, run: str) -> bool:
@@ -251,7 +251,8 @@ class Library:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> pd.DataFrame:
         """The result of a query on the tables ``memes`` and ``verdicts``, of this library's own making."""
-        return self._cursor().execute(sql, list(values)).df()
+        frame: pd.DataFrame = self._cursor().execute(sql, list(values)).df()
+        return frame
 
     def set_verdicts(self, run: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Let filters know the current verdicts on a run."""
@@ -383,7 +384,7 @@ _WHOLE = " + ".join(f"coalesce({part}, 0)" for part in _PARTS.values())
 
 _TABLES = f"""
 CREATE TABLE memes (
-    run TEXT, run_number INTEGER, position BIGINT, part INTEGER, meme_id TEXT, mode TEXT, method TEXT,
+    run TEXT, run_number INTEGER, position BIGINT, part BIGINT, meme_id TEXT, mode TEXT, method TEXT,
     text TEXT, language TEXT, image TEXT, labels TEXT[], gold TEXT[], correct BOOLEAN, answer TEXT, parse TEXT,
     unknown_labels TEXT[], referred_words TEXT[], target TEXT, labels_missing TEXT[], target_choice_changed BIGINT,
     {", ".join(f"share_{segment} DOUBLE, part_{segment} DOUBLE" for segment in SEGMENTS)},
@@ -397,7 +398,7 @@ CREATE TABLE verdicts (
 
 _PATH = r"'(?:/|[A-Za-z]:\\)[^']*?([^'/\\]*)'"
 
-_NUMBER = "CAST(regexp_extract(filename, 'part-(\\d+)\\.parquet$', 1) AS INTEGER)"
+_NUMBER = "CAST(regexp_extract(filename, 'part-(\\d+)\\.parquet$', 1) AS BIGINT)"
 _ANSWERS = f"""
 CREATE TEMP TABLE answers AS SELECT
     {_NUMBER} AS part, {_NUMBER} * 1000000 + file_row_number AS position, meme_id, mode, meme_text, language, image,

@@ -27,6 +27,8 @@ STYLE = """<style>
 .xai-chip.both {border: 2px solid #009E73;} .xai-chip.model {border-style: dashed;}
 .xai-chip.caution {border-color: #E69F00; border-width: 2px;}
 .xai-card {min-height: 240px;}
+/* Around card and link: without a container for each, the page has fewer parts to build. */
+.stColumn:has(.xai-card) {border: 1px solid #8885; border-radius: 8px; padding: .8rem;}
 .xai-card .frame {height: 150px; display: flex; align-items: center; justify-content: center; overflow: hidden;
     border-radius: 6px; background: #8882; font-size: .8rem; text-align: center;}
 .xai-card img {max-width: 100%; max-height: 150px; object-fit: contain;}

@@ -63,7 +63,7 @@ def compared_words(row: Mapping[str, Any]) -> dict[str, list[str]]:
     """Relevance words and rationale words of a row of `xai analyze`, by who has them."""
 
     def words(name: str) -> list[str]:
-        return [str(word) for word in (row.get(name) if row.get(name) is not None else ())]
+        return [str(word) for word in row.get(name) or ()]
 
     relevance, rationale, shared = words("relevance_words"), words("rationale_words"), words("shared")
     absent = {*words("invented"), *words("inflected")}

@@ -21,7 +21,7 @@ from xai.app.settings import CAPTION_CHARACTERS, UPLOAD_MEGABYTES, UPLOAD_PIXELS
 from xai.app.words import word_values
 from xai.attribution.heatmap import PERCENTILE
 from xai.attribution.wording import facts
-from xai.schema import Explanation, Meme, Mode
+from xai.schema import MODES, Explanation, Meme, Mode
 
 if TYPE_CHECKING:
     from xai.models import VisionLanguageModel
@@ -100,7 +100,7 @@ def _form() -> tuple[bytes | None, str, Mode] | None:
             "Picture", type=["png", "jpg", "jpeg", "webp", "bmp", "gif"], max_upload_size=UPLOAD_MEGABYTES
         )
         caption = right.text_area("Caption", max_chars=CAPTION_CHARACTERS, height=110)
-        mode = right.selectbox("What the model sees", ["image+text", "text", "image"])
+        mode: Mode = right.selectbox("What the model sees", list(reversed(MODES)), key="explain.mode")
         if not st.form_submit_button("Explain", type="primary", icon=":material/play_arrow:"):
             return None
     return (None if upload is None else upload.getvalue()), caption, mode

@@ -18,8 +18,8 @@ from xai.app.pieces import chips, plain, text_html
 from xai.app.thumbnails import data_uri
 from xai.app.urls import UrlState
 
-CARDS, ROWS, COLUMNS = 12, 100, 4
-"""Memes a page in the gallery and in the table, and cards side by side."""
+CARDS, ROWS, COLUMNS = 8, 100, 4
+"""Memes a page in the gallery, which are those that a window shows, and in the table; cards side by side."""
 _NO_LANGUAGE = "not given"
 
 
@@ -101,7 +101,7 @@ def _filters() -> Filter:
         values["method"] = _several("method", "Method", library.choices("method"), {"": "not explained"})
     values["label"] = _several("label", "Label of the answer", library.choices("labels"))
     values["correct"] = st.selectbox("Labels are", list(CORRECT), key="memes.correct", format_func=CORRECT.__getitem__)
-    low, high = st.slider(
+    bounds: Any = st.slider(
         "Agreement of relevance and rationale", 0.0, 1.0, key="memes.agreement", step=0.01,
         help="Jaccard of the words with most relevance and the words that the model says it used. With a narrower "
         "range, memes without an agreement are left out.",
@@ -115,7 +115,11 @@ def _filters() -> Filter:
     values["verdict"] = st.selectbox("Verdicts", list(VERDICTS), key="memes.verdict", format_func=VERDICTS.__getitem__)
     st.button("Clear all filters", on_click=_clear, icon=":material/filter_alt_off:")
     return Filter(
-        **values, low=low, high=high, sort=st.session_state["memes.sort"], reverse=st.session_state["memes.reverse"]
+        **values,
+        low=bounds[0],
+        high=bounds[1],
+        sort=st.session_state["memes.sort"],
+        reverse=st.session_state["memes.reverse"],
     )
 
 
@@ -167,10 +171,10 @@ def _empty(wanted: Filter) -> None:
 
 
 def _gallery(rows: pd.DataFrame) -> None:
-    records = rows.to_dict("records")
+    records: list[dict[str, Any]] = [dict(zip(rows.columns, row, strict=True)) for row in rows.itertuples(index=False)]
     for start in range(0, len(records), COLUMNS):
         for column, row in zip(st.columns(COLUMNS), records[start : start + COLUMNS], strict=False):
-            with column, st.container(border=True):
+            with column:
                 st.html(_card(row))
                 st.page_link(
                     session.page("meme"),

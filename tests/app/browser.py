@@ -67,17 +67,17 @@ class Browser:
         feature = {"name": "prefers-color-scheme", "value": "dark" if on else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
-    def open(self, path: str = "", **params: str) -> None:
+    def open(self, path: str = "", *, calm: int = 4, **params: str) -> None:
         self.driver.get(f"{self.address}/{path}" + (f"?{urlencode(params)}" if params else ""))
-        self.rest()
+        self.rest(calm)
 
-    def rest(self) -> None:
-        """Wait until the script has run and nothing is stale, four times in a row."""
-        deadline, calm = time.monotonic() + SECONDS, 0
-        while calm < 4:
+    def rest(self, calm: int = 4) -> None:
+        """Wait until the script has run and nothing is stale, so many times in a row."""
+        deadline, seen = time.monotonic() + SECONDS, 0
+        while seen < calm:
             assert time.monotonic() < deadline, f"the page does not come to rest: {self.text()[:500]}"
-            calm = calm + 1 if self.driver.execute_script(_AT_REST) else 0
-            time.sleep(0.15)
+            time.sleep(0.15 if seen else 0.03)
+            seen = seen + 1 if self.driver.execute_script(_AT_REST) else 0
 
     def text(self) -> str:
         return str(self.driver.execute_script("return document.body.innerText"))

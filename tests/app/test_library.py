@@ -190,5 +190,14 @@ def test_what_is_written_later_is_seen_after_a_refresh(tmp_path: Path, model: Vi
     assert not library.refresh()
 
 
+def test_a_run_of_thousands_of_parts_is_listed_in_its_order(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    for kind in ("predictions", "explanations", "failures"):
+        for part in (tmp_path / "run" / kind).glob("part-*.parquet"):
+            part.rename(part.with_name(part.name.replace("part-0", "part-4")))
+    few, many = (everything(Library([path]), Filter()) for path in (run, tmp_path / "run"))
+    assert many[["meme_id", "mode"]].values.tolist() == few[["meme_id", "mode"]].values.tolist()
+
+
 def test_the_hostile_meme_is_found_by_its_name(library: Library) -> None:
     assert {key.meme_id for key in library.rows_of("run", HOSTILE_ID)} == {HOSTILE_ID}
