@@ -201,7 +201,8 @@ def _reports(opened: OpenedRun) -> None:
             st.warning(plain(error.args[0]))
             continue
         if report is None:
-            st.caption(f"{title}: not computed yet. Run: `xai {name} {plain(opened.name)}`")
+            st.caption(f"{title}: not computed yet. This command does:")
+            st.code(f"xai {name} {opened.name}", language=None)
             continue
         with st.expander(f"{title}: {plain(report.title)}"):
             show_report(report, key=name)

@@ -258,6 +258,14 @@ def test_ctrl_c_ends_it_quietly_and_other_addresses_come_with_a_warning(run: Pat
     assert f":{elsewhere.port}" in said
 
 
+def test_a_port_that_is_taken_is_refused_with_one_line(run: Path, explorer: Explorer) -> None:
+    command = [sys.executable, "-m", "xai.cli", "app", str(run), "--port", str(explorer.port)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 2
+    assert f"port {explorer.port} is not free" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_what_is_no_run_is_refused_with_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "xai.cli", "app", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -50,7 +50,7 @@ def explorer(
         model=model,
         task=task,
     )
-    chosen = port or _free_port(host)
+    chosen = _port(host, port)
     settings.publish()
     _open(settings)
     _say(settings, host, chosen)
@@ -136,15 +136,26 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
-        with socket.socket(family) as probe:
-            # As the server will: a port that was left a moment ago is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(os.name == "posix"))
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
+def _port(host: str, asked: int | None) -> int:
+    """The port that is asked for, or the first free one.
+
+    Raises:
+        ValueError: it is taken, or none is free; also where the address is not one of this machine.
+    """
+    candidates = range(FIRST_PORT, FIRST_PORT + PORTS) if asked is None else [asked]
+    for port in candidates:
+        if _is_free(host, port):
             return port
-    raise ValueError(f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free on {host}; name one with --port")
+    which = f"port {asked} is not free" if asked else f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} is free"
+    raise ValueError(f"{which} on {host}; name another with --port, or an address of this machine with --host")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # As the server will: a port that was left a moment ago is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(os.name == "posix"))
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
