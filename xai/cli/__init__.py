@@ -13,7 +13,10 @@ from xai.display import err
 
 __all__ = ["app", "main"]
 
-COMMANDS = ("explain", "show", "score", "analyze", "faithfulness", "agreement", "categories", "ocr", "planted", "about")
+COMMANDS = (
+    *("explain", "show", "explorer", "score", "analyze", "faithfulness"),
+    *("agreement", "categories", "ocr", "planted", "about"),
+)
 """The modules whose import adds their commands, in the order in which `xai --help` lists them."""
 
 for _name in COMMANDS:

@@ -1,0 +1,456 @@
+"""Opens runs for reading and keeps an index of them in DuckDB, one row a meme, mode and method: lists, filters, pages.
+
+The index holds what lists and filters need. Relevance stays in the part files; one meme is read from the one part
+file that has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pandas as pd
+
+from xai.analysis.report import Report, read_report
+from xai.app.cautions import FLAGS_SQL
+from xai.app.filters import Filter
+from xai.app.paths import picture_folder, resolved_picture
+from xai.parts import Kind, explanation_from_rows, part_path, part_paths
+from xai.schema import ALL_LABELS, SEGMENTS, Explanation
+from xai.store import Run, open_run
+from xai.tasks import load_task
+
+MEMORY = "512MB"
+"""What DuckDB may use; what does not fit goes to disk."""
+THREADS = 2
+TOP_WORDS = 5
+"""So many words with most relevance are in the index."""
+AGREEMENT = "agreement.parquet"
+
+_LIST_COLUMNS = (
+    *("run", "meme_id", "mode", "method", "text", "language", "image", "labels", "gold", "correct", "jaccard"),
+    *("n_invented", "flags", "part_text", "part_image", "part_instruction", "part_template"),
+    *("template_share", "top_words"),
+)
+
+
+class Key(NamedTuple):
+    """What one row of the list is about; ``method`` is empty where there is no explanation."""
+
+    run: str
+    meme_id: str
+    mode: str
+    method: str
+
+
+class Place(NamedTuple):
+    """Where a row stands in a filtered list, counted from 1, how long that is, and the rows beside it."""
+
+    at: int | None
+    total: int
+    previous: Key | None
+    following: Key | None
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run under the name by which URLs call it."""
+
+    name: str
+    number: int
+    run: Run
+    pictures: tuple[Path, ...]
+    moved: bool
+
+    @cached_property
+    def none_label(self) -> str | None:
+        """The label of the run's task that says "none of these", if the task can be loaded here."""
+        try:
+            return load_task(self.run.config["task"]).none_label
+        except (ValueError, KeyError):
+            return None
+
+    @property
+    def verdicts(self) -> Path:
+        """Where the verdicts on this run are kept: beside it."""
+        folder = self.run.path.resolve()
+        return folder.with_name(f"{folder.name}.verdicts.sqlite")
+
+    def picture(self, recorded: str | None) -> Path:
+        """The file of a picture that the run names.
+
+        Raises:
+            PictureError: it is not there, or outside the folders that may be shown.
+        """
+        return resolved_picture(recorded, (self.run.path, *self.pictures), moved=self.moved)
+
+    def report(self, name: str) -> Report | None:
+        """What ``score``, ``analyze`` or another command wrote; ``None`` where it was not run yet.
+
+        Raises:
+            ValueError: the file is no report of this version.
+        """
+        path = self.run.reports / f"{name}.json"
+        return read_report(path) if path.is_file() else None
+
+
+class Library:
+    """Opened runs and their index; safe to be used by several threads.
+
+    Args:
+        paths: run folders.
+        images: folders of the pictures, instead of those that the runs name.
+
+    Raises:
+        RunError: a folder is no run.
+    """
+
+    def __init__(self, paths: Sequence[Path], images: Sequence[Path] = ()) -> None:
+        self._lock = threading.Lock()
+        self._database = duckdb.connect(config={"memory_limit": MEMORY, "threads": THREADS})
+        # A run's files may be anywhere, and nothing is ever fetched.
+        self._database.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
+        self._database.execute("SET preserve_insertion_order = false")
+        self._database.execute(_TABLES)
+        self.runs: dict[str, OpenedRun] = {}
+        names = _names([Path(path) for path in paths])
+        for number, (name, path) in enumerate(zip(names, paths, strict=True)):
+            run = open_run(path)
+            folders = tuple(images) or _recorded_folders(self._database, run)
+            self.runs[name] = OpenedRun(name, number, run, folders, moved=bool(images))
+        self._seen: dict[str, tuple[int, ...]] = {}
+        self._choices: dict[str, list[tuple[str, int]]] = {}
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Bring the index up to date with the folders; whether anything was new."""
+        with self._lock:
+            changed = [opened for opened in self.runs.values() if self._seen.get(opened.name) != _state(opened.run)]
+            for opened in changed:
+                state = _state(opened.run)
+                self._index(opened)
+                self._seen[opened.name] = state
+            self._choices.clear()
+            return bool(changed)
+
+    def is_stale(self) -> bool:
+        """Whether a run has parts or reports that the index does not know."""
+        return any(self._seen.get(opened.name) != _state(opened.run) for opened in self.runs.values())
+
+    def count(self, wanted: Filter, auditor: str = "") -> int:
+        """How many rows the filter lets through."""
+        condition, values = wanted.where(auditor)
+        return int(self._one(f"SELECT count(*) FROM memes WHERE {condition}", values)[0])
+
+    def page(self, wanted: Filter, *, start: int, size: int, auditor: str = "") -> pd.DataFrame:
+        """``size`` rows of the filtered list from ``start`` on, in its order."""
+        condition, values = wanted.where(auditor)
+        columns = ", ".join(_LIST_COLUMNS)
+        sql = f"SELECT {columns} FROM memes WHERE {condition} ORDER BY {wanted.order} LIMIT ? OFFSET ?"
+        return self.query(sql, [*values, size, start])
+
+    def place(self, key: Key, wanted: Filter, auditor: str = "") -> Place:
+        """Where a row stands in the filtered list; ``at`` is ``None`` where the filter leaves it out."""
+        condition, values = wanted.where(auditor)
+        numbered = (
+            f"SELECT run, meme_id, mode, method, row_number() OVER (ORDER BY {wanted.order}) AS nth, "
+            f"count(*) OVER () AS total FROM memes WHERE {condition}"
+        )
+        here = "run = ? AND meme_id = ? AND mode = ? AND method = ?"
+        sql = (
+            f"WITH numbered AS ({numbered}), here AS (SELECT nth FROM numbered WHERE {here}) "
+            "SELECT numbered.* FROM numbered, here WHERE abs(numbered.nth - here.nth) <= 1 ORDER BY numbered.nth"
+        )
+        rows = self._cursor().execute(sql, [*values, *key]).fetchall()
+        own = next((row for row in rows if tuple(row[:4]) == key), None)
+        if own is None:
+            return Place(None, self.count(wanted, auditor), None, None)
+        beside = {row[4] - own[4]: Key(*row[:4]) for row in rows}
+        return Place(own[4], own[5], beside.get(-1), beside.get(1))
+
+    def rows_of(self, run: str, meme_id: str) -> list[Key]:
+        """The rows about one meme in one run: its modes and methods."""
+        sql = "SELECT run, meme_id, mode, method FROM memes WHERE run = ? AND meme_id = ? ORDER BY position, method"
+        return [Key(*row) for row in self._cursor().execute(sql, [run, meme_id]).fetchall()]
+
+    def row(self, key: Key) -> dict[str, Any]:
+        """Everything that the index has of a row.
+
+        Raises:
+            KeyError: there is no such row.
+        """
+        sql = "SELECT * FROM memes WHERE run = ? AND meme_id = ? AND mode = ? AND method = ?"
+        cursor = self._cursor().execute(sql, list(key))
+        found = cursor.fetchone()
+        if found is None:
+            raise KeyError("no run that is open here has such a meme; go back to the list of memes")
+        return dict(zip([column[0] for column in cursor.description], found, strict=True))
+
+    def targets(self, key: Key) -> list[str]:
+        """What is explained of a row, all labels together first."""
+        found = [str(row["target"]) for row in self._explained(key, "target")]
+        return sorted(found, key=lambda target: target != ALL_LABELS)
+
+    def explanation(self, key: Key, target: str) -> Explanation:
+        """One explanation, read from its part file.
+
+        Raises:
+            KeyError: there is none.
+        """
+        rows = [row for row in self._explained(key, "*") if row["target"] == target]
+        if not rows:
+            raise KeyError("this target is not explained; choose another")
+        return explanation_from_rows(rows[0], self.answer(key))
+
+    def answer(self, key: Key) -> dict[str, Any]:
+        """The row of the prediction, with the meme itself."""
+        path = part_path(self.runs[key.run].run.path, "predictions", self.row(key)["part"])
+        return self._rows("SELECT * FROM read_parquet(?) WHERE meme_id = ? AND mode = ?", [str(path), *key[1:3]])[0]
+
+    def agreement(self, key: Key) -> dict[str, Any] | None:
+        """Relevance words beside rationale words as `xai analyze` wrote them, or ``None`` where it did not."""
+        path = self.runs[key.run].run.reports / AGREEMENT
+        if not path.is_file():
+            return None
+        sql = "SELECT * FROM read_parquet(?) WHERE meme_id = ? AND mode = ? AND method = ?"
+        rows = self._rows(sql, [str(path), *key[1:]])
+        return min(rows, key=lambda row: row.get("pooling") != "sum", default=None)
+
+    def failures(self, run: str) -> pd.DataFrame:
+        """What failed in a run, by meme, mode, stage and reason; of paths in a reason the last name is left."""
+        failures: pd.DataFrame = self.runs[run].run.failures().df()
+        return failures.assign(reason=failures["reason"].str.replace(_PATH, r"'\1'", regex=True))
+
+    def has_agreement(self, run: str) -> bool:
+        """Whether `xai analyze` was run on it."""
+        return (self.runs[run].run.reports / AGREEMENT).is_file()
+
+    def variants(self) -> list[tuple[str, str, str]]:
+        """Every (run, mode, method) with explanations."""
+        sql = (
+            "SELECT run, mode, method FROM memes WHERE method <> '' GROUP BY run, run_number, mode, method "
+            "ORDER BY run_number, min(position), method"
+        )
+        return [(run, mode, method) for run, mode, method in self._cursor().execute(sql).fetchall()]
+
+    def choices(self, column: str) -> list[tuple[str, int]]:
+        """The values of a column (of a list: of its entries) and how many rows have them, most frequent first."""
+        if column in self._choices:
+            return self._choices[column]
+        if column not in {"run", "mode", "method", "language", "labels", "flags"}:
+            raise ValueError(f"{column!r} is no column to choose from")
+        value = f"unnest({column})" if column in {"labels", "flags"} else f"coalesce({column}, '')"
+        sql = f"SELECT value, count(*) FROM (SELECT {value} AS value FROM memes) GROUP BY 1 ORDER BY 2 DESC, 1"
+        self._choices[column] = [(str(found), int(n)) for found, n in self._cursor().execute(sql).fetchall()]
+        return self._choices[column]
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> pd.DataFrame:
+        """The result of a query on the tables ``memes`` and ``verdicts``, of this library's own making."""
+        frame: pd.DataFrame = self._cursor().execute(sql, list(values)).df()
+        return frame
+
+    def set_verdicts(self, run: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Let filters know the current verdicts on a run."""
+        names = ("meme_id", "mode", "method", "auditor", "relevance", "rationale", "label")
+        values = [(run, *(row[name] for name in names)) for row in rows]
+        with self._lock:
+            cursor = self._cursor()
+            cursor.execute("BEGIN")
+            cursor.execute("DELETE FROM verdicts WHERE run = ?", [run])
+            if values:
+                cursor.executemany(f"INSERT INTO verdicts VALUES ({', '.join('?' * 8)})", values)
+            cursor.execute("COMMIT")
+
+    def _index(self, opened: OpenedRun) -> None:
+        kinds: tuple[Kind, ...] = ("predictions", "explanations")
+        files = {str(kind): [str(path) for path in part_paths(opened.run.path, kind)] for kind in kinds}
+        cursor = self._cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("DELETE FROM memes WHERE run = ?", [opened.name])
+        if files["predictions"]:
+            _create_sources(cursor, opened, files)
+            cursor.execute(_INSERT, {"run": opened.name, "number": opened.number, "none": opened.none_label})
+            cursor.execute("DROP TABLE answers; DROP TABLE explained; DROP TABLE agreed; DROP TABLE names")
+        cursor.execute("COMMIT")
+
+    def _explained(self, key: Key, columns: str) -> list[dict[str, Any]]:
+        path = part_path(self.runs[key.run].run.path, "explanations", self.row(key)["part"])
+        if not path.is_file():
+            return []
+        sql = f"SELECT {columns} FROM read_parquet(?) WHERE meme_id = ? AND mode = ? AND method = ?"
+        return self._rows(sql, [str(path), *key[1:]])
+
+    def _rows(self, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        cursor = self._cursor().execute(sql, list(values))
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _one(self, sql: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        found = self._cursor().execute(sql, list(values)).fetchone()
+        assert found is not None
+        return found
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        # A connection of its own to the same database: threads must not share one.
+        return self._database.cursor()
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Names of run folders that tell them apart: the folder's, with as many of its parents as that takes."""
+    parts = [path.resolve().parts for path in paths]
+    if len(set(parts)) < len(parts):
+        raise ValueError("a run is given twice; name each once")
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(found[-depth:]) for found in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _recorded_folders(database: duckdb.DuckDBPyConnection, run: Run) -> tuple[Path, ...]:
+    files = [str(path) for path in part_paths(run.path, "predictions")]
+    if not files:
+        return ()
+    sql = "SELECT DISTINCT image FROM read_parquet(?) WHERE image IS NOT NULL"
+    folder = picture_folder([row[0] for row in database.execute(sql, [files]).fetchall()])
+    return () if folder is None else (folder,)
+
+
+def _state(run: Run) -> tuple[int, ...]:
+    """What changes when a run grows or is analysed."""
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in _watched(run))
+
+
+def _watched(run: Run) -> tuple[Path, ...]:
+    # A part is renamed into its folder, which touches the folder.
+    return run.path / "predictions", run.reports / AGREEMENT
+
+
+def _create_sources(cursor: duckdb.DuckDBPyConnection, opened: OpenedRun, files: Mapping[str, list[str]]) -> None:
+    """The temporary tables that the index is made of: answers, explained, agreed and names."""
+    cursor.execute(_ANSWERS, [files["predictions"]])
+    if files["explanations"]:
+        cursor.execute(_EXPLAINED, [files["explanations"]])
+    else:
+        cursor.execute(_EXPLAINED.partition("FROM read_parquet")[0] + _NO_EXPLANATIONS)
+    cursor.execute("CREATE TEMP TABLE agreed (meme_id TEXT, mode TEXT, method TEXT, jaccard DOUBLE, n_invented BIGINT)")
+    path = opened.run.reports / AGREEMENT
+    if path.is_file():
+        cursor.execute(_agreed(cursor, path), [str(path)])
+    cursor.execute("CREATE TEMP TABLE names (written TEXT, meant TEXT)")
+    written = [row[0] for row in cursor.execute("SELECT DISTINCT unnest(gold_labels) FROM answers").fetchall()]
+    if written:
+        cursor.executemany("INSERT INTO names VALUES (?, ?)", list(_meant(opened.run, written).items()))
+
+
+def _agreed(cursor: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """How the table of `xai analyze` fills ``agreed``: where it has several poolings, by the sum.
+
+    Raises:
+        ValueError: the file is no such table.
+    """
+    try:
+        rows = cursor.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+    except duckdb.Error:
+        raise ValueError(f"{AGREEMENT} cannot be read; run xai analyze again") from None
+    columns = {row[0] for row in rows}
+    if missing := {"meme_id", "mode", "method", "jaccard"} - columns:
+        raise ValueError(f"{AGREEMENT} lacks {', '.join(sorted(missing))}; run xai analyze again")
+    invented = "n_invented" if "n_invented" in columns else "len(invented)" if "invented" in columns else "NULL"
+    order = "pooling <> 'sum'" if "pooling" in columns else "1"
+    return (
+        "INSERT INTO agreed SELECT meme_id, mode, method, CASE WHEN isnan(jaccard) THEN NULL ELSE jaccard END, "
+        f"{invented} FROM read_parquet(?) "
+        f"QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY {order}) = 1"
+    )
+
+
+def _meant(run: Run, written: Sequence[str]) -> dict[str, str]:
+    """The labels of the task that gold labels name; a gold label that it does not have stays as it is."""
+    try:
+        task = load_task(run.config["task"])
+    except (ValueError, KeyError):
+        return {name: name for name in written}
+    return {name: task.match_label(name) or name for name in written}
+
+
+_PARTS = {segment: f"abs(share_{segment})" for segment in SEGMENTS}
+_WHOLE = " + ".join(f"coalesce({part}, 0)" for part in _PARTS.values())
+
+_TABLES = f"""
+CREATE TABLE memes (
+    run TEXT, run_number INTEGER, position BIGINT, part BIGINT, meme_id TEXT, mode TEXT, method TEXT,
+    text TEXT, language TEXT, image TEXT, labels TEXT[], gold TEXT[], correct BOOLEAN, answer TEXT, parse TEXT,
+    unknown_labels TEXT[], referred_words TEXT[], target TEXT, labels_missing TEXT[], target_choice_changed BIGINT,
+    {", ".join(f"share_{segment} DOUBLE, part_{segment} DOUBLE" for segment in SEGMENTS)},
+    conservation DOUBLE, sink_share DOUBLE, template_share DOUBLE, non_finite BIGINT, top_words TEXT[],
+    jaccard DOUBLE, n_invented BIGINT, flags TEXT[]
+);
+CREATE TABLE verdicts (
+    run TEXT, meme_id TEXT, mode TEXT, method TEXT, auditor TEXT, relevance TEXT, rationale TEXT, label TEXT
+);
+"""
+
+_PATH = r"'(?:/|[A-Za-z]:\\)[^']*?([^'/\\]*)'"
+
+_NUMBER = "CAST(regexp_extract(filename, 'part-(\\d+)\\.parquet$', 1) AS BIGINT)"
+_ANSWERS = f"""
+CREATE TEMP TABLE answers AS SELECT
+    {_NUMBER} AS part, {_NUMBER} * 1000000 + file_row_number AS position, meme_id, mode, meme_text, language, image,
+    labels, gold_labels, answer, parse, unknown_labels, referred_words
+FROM read_parquet(?, filename = true, file_row_number = true)
+"""
+
+# Of the targets of a meme, mode and method the first in the order of preference: all labels together.
+_EXPLAINED = f"""
+CREATE TEMP TABLE explained AS SELECT
+    meme_id, mode, method, target, labels_missing, target_choice_changed,
+    {", ".join(f"share_{segment}" for segment in SEGMENTS)},
+    conservation, sink_share, template_share, non_finite,
+    list_transform(
+        list_slice(list_reverse_sort(list_zip(word_relevance, word)), 1, {TOP_WORDS}), lambda pair: pair[2]
+    ) AS top_words
+FROM read_parquet(?)
+QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY target <> '{ALL_LABELS}', target) = 1
+"""
+_NO_EXPLANATIONS = """
+FROM (SELECT
+    NULL::TEXT AS meme_id, NULL::TEXT AS mode, NULL::TEXT AS method, NULL::TEXT AS target,
+    NULL::TEXT[] AS labels_missing, NULL::BIGINT AS target_choice_changed,
+    NULL::DOUBLE AS share_text, NULL::DOUBLE AS share_image, NULL::DOUBLE AS share_instruction,
+    NULL::DOUBLE AS share_template, NULL::DOUBLE AS share_answer, NULL::DOUBLE AS conservation,
+    NULL::DOUBLE AS sink_share, NULL::DOUBLE AS template_share, NULL::BIGINT AS non_finite,
+    NULL::DOUBLE[] AS word_relevance, NULL::TEXT[] AS word) WHERE false
+"""
+
+_INSERT = f"""
+INSERT INTO memes BY NAME
+WITH meant AS (
+    SELECT position, list_sort(list_distinct(list(names.meant))) AS gold
+    FROM (SELECT position, unnest(gold_labels) AS written FROM answers) JOIN names USING (written) GROUP BY position
+), joined AS (
+    SELECT
+        $run AS run, $number AS run_number, answers.position, part, answers.meme_id, answers.mode,
+        coalesce(explained.method, '') AS method, meme_text AS text, language, image, labels,
+        CASE WHEN gold_labels IS NULL THEN NULL ELSE coalesce(gold, []) END AS gold, answer, parse, unknown_labels,
+        referred_words, target, labels_missing, target_choice_changed,
+        {", ".join(f"share_{name}, {part} / nullif({_WHOLE}, 0) AS part_{name}" for name, part in _PARTS.items())},
+        conservation, sink_share, template_share, non_finite, top_words, jaccard, n_invented
+    FROM answers
+    LEFT JOIN explained ON explained.meme_id = answers.meme_id AND explained.mode = answers.mode
+    LEFT JOIN agreed ON agreed.meme_id = answers.meme_id AND agreed.mode = answers.mode
+        AND agreed.method = explained.method
+    LEFT JOIN meant ON meant.position = answers.position
+)
+SELECT *,
+    CASE WHEN gold IS NULL THEN NULL ELSE
+        list_sort(list_filter(list_distinct(labels), lambda label: label IS DISTINCT FROM $none))
+        = list_filter(gold, lambda label: label IS DISTINCT FROM $none) END AS correct,
+    {FLAGS_SQL} AS flags
+FROM joined
+"""

@@ -1,0 +1,1 @@
+"""The pages of the explorer, a module each with one function ``show``."""

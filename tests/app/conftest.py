@@ -1,0 +1,71 @@
+"""A run of the shipped samples and of memes that try to break pages, explained once by the shipped model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from xai.analysis.agreement import agreement_table
+from xai.app.library import Library
+from xai.app.settings import Settings
+from xai.models import VisionLanguageModel
+from xai.pipeline import explain_dataset
+from xai.planted import SAMPLES
+from xai.store import open_run
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"> :red[$x^2$] [link](https://example.org) **bold** `code` &amp;"
+HOSTILE_ID = 'evil"><script>alert(1)</script>'
+OTHER_SCRIPTS = {"arabic": ("ar", "هذا ليس خبرا عاديا أبدا"), "chinese": ("zh", "这不是一个普通的消息")}
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The samples, a meme whose name and caption are markup, two in other scripts, one whose picture is broken."""
+    folder = tmp_path_factory.mktemp("explorer") / "data"
+    shutil.copytree(SAMPLES, folder)
+    picture = "images/" + sorted((folder / "images").iterdir())[0].name
+    extra: list[dict[str, object]] = [{"id": HOSTILE_ID, "text": HOSTILE, "image": picture, "labels": []}]
+    extra += [
+        {"id": name, "text": text, "language": language, "image": picture}
+        for name, (language, text) in OTHER_SCRIPTS.items()
+    ]
+    (folder / "images" / "broken.png").write_bytes(b"\x89PNG broken")
+    extra.append({"id": "broken", "text": "No picture", "image": "images/broken.png"})
+    with (folder / "memes.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(meme, ensure_ascii=False) + "\n" for meme in extra)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(dataset: Path, model: VisionLanguageModel) -> Path:
+    """That data set, explained in two modes and analysed."""
+    out = dataset.parent / "run"
+    explain_dataset(model, dataset, out, modes=["text", "image+text"])
+    write_agreement(out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def library(run: Path) -> Library:
+    return Library([run])
+
+
+@pytest.fixture
+def settings(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A copy of the run, so that verdicts of one test are not seen by another, and the settings published."""
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    settings = Settings(runs=(copy,), cache=tmp_path / "cache", auditor="ann")
+    monkeypatch.setenv("XAI_APP_SETTINGS", settings.model_dump_json())
+    return settings
+
+
+def write_agreement(run: Path) -> None:
+    """The table of `xai analyze`, as a file."""
+    table = agreement_table(open_run(run))
+    lists = ["relevance_words", "rationale_words", "shared", "invented", "inflected", "doubtful"]
+    table = table.assign(**{name: table[name].map(list) for name in lists})
+    table.to_parquet(run / "reports" / "agreement.parquet", index=False)
