@@ -17,6 +17,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from xai.analysis.report import Report
     from xai.doctor import Diagnosis
     from xai.ocr import OcrSummary
     from xai.schema import Explanation
@@ -48,6 +49,20 @@ def _cell(value: object) -> str:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return ", ".join(str(item) for item in value)
     return str(value)
+
+
+def print_report(report: Report, page: Path, as_json: bool) -> None:
+    """A report as JSON for machines; or its headline tables, and where the page is."""
+    import pandas as pd
+
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+        return
+    for name in report.headline:
+        table = report.table(name)
+        heads, rows = table.shown()
+        print_frame(table.title, pd.DataFrame(rows, columns=heads))
+    out.print(f"report     {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 def records(frame: pd.DataFrame) -> Any:

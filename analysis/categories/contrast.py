@@ -58,16 +58,22 @@ class Independence(NamedTuple):
 
 
 def category_section(
-    table: pd.DataFrame, tagger: Tagger, contexts: Mapping[str, tuple[str, str | None]], *, title: str = "Categories"
+    table: pd.DataFrame,
+    tagger: Tagger,
+    contexts: Mapping[str, tuple[str, str | None]],
+    *,
+    title: str = "Categories",
+    suffix: str = "",
 ) -> Section:
     """Counts, percentages, chi-square and residuals of groups of words by category, for every mode and method.
 
     Args:
-        table: of :func:`xai.analysis.agreement.agreement_table`, one row a meme, mode and method. Rows in which
-            nothing could be compared (no word in the text, or none in the rationale) are left out.
+        table: of :func:`xai.analysis.rationale.agreement.agreement_table`, one row a meme, mode and method. Rows in
+            which nothing could be compared (no word in the text, or none in the rationale) are left out.
         tagger: of :func:`~xai.analysis.categories.tagger.get_tagger`.
         contexts: text and language of every meme, as :func:`meme_contexts` has them of a run. A column ``language``
             of the table goes before it.
+        suffix: ends the names of tables and charts, where a report has several such sections.
 
     Returns:
         Tables ``categories`` (a row a mode, method, group and category: n, percent of the group, residual) and
@@ -88,7 +94,12 @@ def category_section(
     tables = (_counts_table(counts, tests), _tests_table(tests, permuted))
     bars = _bars(counts) if len(tests) <= MAX_BARS else ()
     charts = (_residual_map(tests), *bars) if tests else ()
-    return Section(title=title, text=" ".join(said), tables=tables, charts=charts)
+    return Section(
+        title=title,
+        text=" ".join(said),
+        tables=tuple(one.model_copy(update={"name": one.name + suffix}) for one in tables),
+        charts=tuple(one.model_copy(update={"name": one.name + suffix}) for one in charts),
+    )
 
 
 def meme_contexts(run: Run) -> dict[str, tuple[str, str | None]]:

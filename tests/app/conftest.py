@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from xai.analysis.agreement import agreement_table
+from xai.analysis.rationale.agreement import agreement_table
 from xai.app.library import Library
 from xai.app.settings import Settings
 from xai.models import VisionLanguageModel

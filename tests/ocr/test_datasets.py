@@ -13,7 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import xai
-from xai.analysis.agreement import agreement_table
+from xai.analysis.rationale.agreement import agreement_table
 from xai.analysis.words import is_content_word
 from xai.attribution.align import normal_form
 from xai.attribution.ocr import OcrUnavailableError

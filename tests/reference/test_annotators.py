@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xai.analysis.annotations import Annotations, read_annotations
-from xai.analysis.annotators import annotator_report
-from xai.analysis.multilabel import set_agreement
+from xai.analysis.annotators.annotations import Annotations, read_annotations
+from xai.analysis.annotators.multilabel import set_agreement
+from xai.analysis.annotators.report import annotator_report
 from xai.analysis.report import Report
 
 COHEN = {

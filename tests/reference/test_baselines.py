@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from xai.analysis.baselines import baseline_scores
-from xai.analysis.labelsets import NoneLabel, indicator
+from xai.analysis.detection.baselines import baseline_scores
+from xai.analysis.detection.labelsets import NoneLabel, indicator
 from xai.datasets import read_memes
 from xai.tasks import load_task
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from xai.cli.common import JsonOption, app
-from xai.display import out, print_frame, print_json
+from xai.display import print_report
 
 if TYPE_CHECKING:
     from xai.analysis.report import Report
@@ -39,10 +39,8 @@ def agreement(
     as_json: JsonOption = False,
 ) -> None:
     """Agreement of annotators who give any number of labels: kappas, alpha, and what chance would give."""
-    import pandas as pd
-
-    from xai.analysis.annotations import read_annotations
-    from xai.analysis.annotators import annotator_report
+    from xai.analysis.annotators.annotations import read_annotations
+    from xai.analysis.annotators.report import annotator_report
     from xai.tasks import load_task
 
     known = load_task(task) if task else None
@@ -52,13 +50,7 @@ def agreement(
     )
     folder, name = (out_folder, "agreement") if out_folder else (files[0].parent, f"{files[0].stem}-agreement")
     paths = _write(report, folder, name)
-    if as_json:
-        print_json(report.model_dump(mode="json"))
-        return
-    for table in map(report.table, report.headline):
-        heads, rows = table.shown()
-        print_frame(table.title, pd.DataFrame(rows, columns=heads))
-    out.print(f"report     {paths['html']}", markup=False, highlight=False, soft_wrap=True)
+    print_report(report, paths["html"], as_json)
 
 
 def _write(report: Report, folder: Path, name: str) -> dict[str, Path]:

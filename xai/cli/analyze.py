@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from xai.cli.common import JsonOption, app
-from xai.display import out, print_frame, print_json
+from xai.cli.common import DeviceOption, JsonOption, app
+from xai.display import print_report
 
 if TYPE_CHECKING:
-    from xai.analysis.report import Table
+    from collections.abc import Mapping
+
+    from xai.analysis.rationale.agreement import AgreementTables
+    from xai.analysis.report import Section
     from xai.store import Run
+
+TaggerName = Literal["rules", "llm", "local", "none"]
 
 
 @app.command()
@@ -23,17 +27,22 @@ def analyze(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders made by `xai explain`.")],
     pooling: Annotated[Literal["sum", "mean_abs"], typer.Option(help="How tokens make a word's relevance.")] = "sum",
     k: Annotated[int | None, typer.Option(min=1, help="Relevance words; by default as many as are named.")] = None,
+    categories: Annotated[
+        TaggerName, typer.Option(help="Who says the semantic categories of words; see `xai categories`.")
+    ] = "rules",
+    model: Annotated[str | None, typer.Option(help="For --categories local: the model that is asked.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Where the report goes; the first run's reports.")
     ] = None,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Relevance against rationale: how far what carries the relevance is what the model says it used.
 
     Writes reports/analyze.{json,md,html}, and into every run reports/agreement.parquet with a row a meme.
     """
-    from xai.analysis.agreement import agreement_tables, write_agreement
-    from xai.analysis.agreement_report import agreement_report
+    from xai.analysis.rationale.agreement import agreement_tables, write_agreement
+    from xai.analysis.rationale.report import agreement_report
     from xai.analysis.report import write_report
     from xai.planted.groups import planted_regions, planted_section
 
@@ -46,14 +55,37 @@ def analyze(
     for name, run in opened.items():
         write_agreement(tables[name], run.reports)
     planted = planted_section(opened, tables)
-    report = agreement_report(opened, tables, pooling=pooling, k=k, sections=[planted] if planted else [])
+    sections = [*([planted] if planted else []), *_categories(opened, tables, categories, model, device)]
+    report = agreement_report(opened, tables, pooling=pooling, k=k, sections=sections)
     paths = write_report(report, folder or next(iter(opened.values())).reports, "analyze")
-    if as_json:
-        print_json(json.loads(report.model_dump_json()))
-        return
-    for name in report.headline:
-        _print_table(report.table(name))
-    out.print(f"report: {paths['html']}", markup=False, highlight=False, soft_wrap=True)
+    print_report(report, paths["html"], as_json)
+
+
+def _categories(
+    runs: Mapping[str, Run],
+    tables: Mapping[str, AgreementTables],
+    tagger: TaggerName,
+    model: str | None,
+    device: str | None,
+) -> list[Section]:
+    """A section on the categories of words for every run."""
+    if tagger == "none":
+        return []
+    from xai.analysis.categories.contrast import category_section, meme_contexts
+    from xai.cli.categories import tagger_named
+
+    chosen = tagger_named(tagger, model, device)
+    several = len(runs) > 1
+    return [
+        category_section(
+            tables[name].memes,
+            chosen,
+            meme_contexts(run),
+            title=f"Categories of words: {name}" if several else "Categories of words",
+            suffix=f"_{number}" if several else "",
+        )
+        for number, (name, run) in enumerate(runs.items(), start=1)
+    ]
 
 
 def _opened(paths: Sequence[Path]) -> dict[str, Run]:
@@ -73,10 +105,3 @@ def _opened(paths: Sequence[Path]) -> dict[str, Run]:
                 "explain with --target-kind logit or log_probability"
             )
     return opened
-
-
-def _print_table(table: Table) -> None:
-    import pandas as pd
-
-    heads, rows = table.shown()
-    print_frame(table.title, pd.DataFrame(rows, columns=heads))

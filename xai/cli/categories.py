@@ -44,7 +44,7 @@ def categories_validate(
 
     path = SHIPPED_GOLD if gold == SHIPPED and not Path(gold).exists() else Path(gold)
     words = read_gold(path)
-    report = validate(words, _tagger(tagger, model, device), source=SHIPPED if path == SHIPPED_GOLD else path.name)
+    report = validate(words, tagger_named(tagger, model, device), source=SHIPPED if path == SHIPPED_GOLD else path.name)
     if out_folder is not None:
         write_report(report, out_folder, "categories")
     if as_json:
@@ -76,11 +76,16 @@ def categories_tag(
     if not words:
         raise ValueError("the text has no word")
     asked = [WordInContext(word, text, language) for word in words]
-    found = _tagger(tagger, model, device).tag(asked)
+    found = tagger_named(tagger, model, device).tag(asked)
     emit("Categories", pd.DataFrame({"word": words, "category": found}), as_json)
 
 
-def _tagger(name: str, model: str | None, device: str | None) -> Tagger:
+def tagger_named(name: str, model: str | None, device: str | None) -> Tagger:
+    """The tagger of that name; `local` asks the model, the others none.
+
+    Raises:
+        ValueError: there is no such tagger, or it lacks what it needs.
+    """
     from xai.analysis.categories import get_tagger
 
     if name != "local":

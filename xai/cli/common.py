@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -68,9 +67,3 @@ def resumable() -> Iterator[None]:
     except KeyboardInterrupt:
         err.print("xai: stopped; the same command goes on where it was", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def write_json(path: Path, report: object) -> None:
-    """A report of a run, as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

@@ -58,7 +58,7 @@ def faithfulness(
 ) -> None:
     """Is the explanation true? Take away what it names, and see what the label loses."""
     from xai.analysis.faithfulness.measuring import Budget, Settings, measure_run, sampled_keys
-    from xai.analysis.faithfulness.reporting import Subject, check_requirements, faithfulness_report, unmet
+    from xai.analysis.faithfulness.report import Subject, check_requirements, faithfulness_report, unmet
     from xai.analysis.report import write_report
     from xai.models import load_model
     from xai.store import open_run

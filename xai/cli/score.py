@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from xai.cli.common import JsonOption, RunArgument, app, dataset_path
-from xai.display import out, print_frame, print_json
+from xai.display import print_report
 
 
 @app.command()
@@ -32,12 +32,10 @@ def score(
     as_json: JsonOption = False,
 ) -> None:
     """Detection: hierarchical and flat F1 with intervals, baselines, confusion, calibration, comparisons."""
-    import pandas as pd
-
-    from xai.analysis.detection import detection_report
-    from xai.analysis.labelsets import NONE_LABELS
+    from xai.analysis.detection.labelsets import NONE_LABELS
+    from xai.analysis.detection.report import detection_report
+    from xai.analysis.detection.scored import Settings, frequencies_of, task_of_run
     from xai.analysis.report import write_report
-    from xai.analysis.scored import Settings, frequencies_of, task_of_run
     from xai.store import open_run
 
     opened = open_run(run)
@@ -52,11 +50,4 @@ def score(
     )
     report = detection_report(opened, settings, against=None if against is None else open_run(against))
     paths = write_report(report, opened.reports, "score")
-    if as_json:
-        print_json(report.model_dump(mode="json"))
-        return
-    for name in report.headline:
-        table = report.table(name)
-        heads, rows = table.shown()
-        print_frame(table.title, pd.DataFrame(rows, columns=heads))
-    out.print(f"report     {paths['html']}", markup=False, highlight=False, soft_wrap=True)
+    print_report(report, paths["html"], as_json)

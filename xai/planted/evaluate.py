@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xai.analysis.scores import hierarchical_scores
+from xai.analysis.detection.scores import hierarchical_scores
 from xai.attribution.align import cells_touched
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_answer, predict

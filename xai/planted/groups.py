@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xai.analysis.agreement import AgreementTables
-from xai.analysis.agreement_report import BY, all_labels, all_memes, grouped
-from xai.analysis.rankings import weighted_auroc
-from xai.analysis.regions import Region, regions_in
+from xai.analysis.rationale.agreement import AgreementTables
+from xai.analysis.rationale.rankings import weighted_auroc
+from xai.analysis.rationale.regions import Region, regions_in
+from xai.analysis.rationale.report import BY, all_labels, all_memes, grouped
 from xai.analysis.report import Section, Table
 from xai.analysis.statistics import N_DRAWS, bootstrap
 from xai.planted.lexicon import load_lexicon

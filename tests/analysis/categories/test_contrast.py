@@ -10,7 +10,6 @@ import pytest
 from statsmodels.stats.contingency_tables import Table as Statsmodels
 
 import xai
-from xai.analysis.agreement import agreement_table
 from xai.analysis.categories import CATEGORIES, UNKNOWN, get_tagger
 from xai.analysis.categories.contrast import (
     GROUPS,
@@ -23,6 +22,7 @@ from xai.analysis.categories.contrast import (
     tagged_words,
 )
 from xai.analysis.charts import svg
+from xai.analysis.rationale.agreement import agreement_table
 from xai.analysis.report import Report, Section
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_dataset

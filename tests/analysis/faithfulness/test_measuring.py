@@ -21,7 +21,7 @@ from xai.analysis.faithfulness.measuring import (
     read_measured,
     sampled_keys,
 )
-from xai.analysis.faithfulness.reporting import Subject, faithfulness_report, joined, unmet
+from xai.analysis.faithfulness.report import Subject, faithfulness_report, joined, unmet
 from xai.analysis.faithfulness.summaries import SAME, by_meme, comparisons
 from xai.analysis.report import read_report
 from xai.cli import app

@@ -1,0 +1,1 @@
+"""How far annotators agree who give an item any number of labels."""

@@ -1,0 +1,1 @@
+"""How well a run detects: hierarchical and flat scores, baselines, confusion, calibration, comparisons."""

@@ -1,0 +1,1 @@
+"""How far what carries the relevance is what the model says it used."""
