@@ -1,0 +1,1 @@
+"""Whether an explanation is true: perturbation curves, planted ground truth, sanity checks."""
