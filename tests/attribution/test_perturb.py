@@ -111,7 +111,7 @@ def test_what_precedes_the_change_runs_once_and_so_does_the_picture(
     layer.register_forward_pre_hook(lambda _, args, kwargs: lengths.append(tuple(args[0].shape[:2])), with_kwargs=True)
     tower.register_forward_pre_hook(lambda *_: towers.append(1))
     score_variants(model, inputs, LATE, [answer_target(inputs)], batch_size=2)
-    assert lengths == [(1, 40), (1, 32), (2, 8), (2, 8)]
+    assert lengths == [(1, 40), (2, 8), (2, 8)]
     assert towers == [1]
 
 
