@@ -201,7 +201,7 @@ class OpenModel:
         return logits
 
     def levels_of(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
-        """:attr:`levels` of other pictures of the same grids, ``(batch, rows, …) -> (batch, n_image_tokens, hidden)``."""
+        """:attr:`levels` of other pictures of the same grids, ``(batch, rows, …) -> (batch, n_tokens, hidden)``."""
         n = len(pixel_values)
         grids = {name: self.batch.inputs[name].repeat(n, 1) for name in self._grid_inputs}
         with torch.no_grad(), leaves_of(self.model, self.family) as leaves:
@@ -393,7 +393,7 @@ class VariantScorer:
         return self.opened.levels_of(self._pictures(cells))
 
     def _pictures(self, cells: Tensor) -> Tensor:
-        """``pixel_values`` with the stand-in's pixels in ``cells`` ``(batch, n_image_tokens)``; ``(batch, rows, …)``."""
+        """``pixel_values`` with other pixels in ``cells`` ``(batch, n_image_tokens)``; ``(batch, rows, …)``."""
         assert self._pixels is not None
         given, batch, vision = self.opened.batch.inputs["pixel_values"], self.opened.batch, self.opened.family.vision
         if vision is not None and vision.merge_blocks:

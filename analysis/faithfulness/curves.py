@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from xai.analysis.faithfulness.rescoring import SCALES, Rescorer, Scale, Scores
+from xai.analysis.faithfulness.rescoring import SCALES, Rescorer, Scale
 from xai.analysis.faithfulness.units import Unit
 
 PERCENTS = (1, 5, 10, 20, 50)
@@ -166,21 +166,3 @@ MEASURES: Mapping[str, Measure] = {
 def measures(score: Curve, margin: Curve) -> dict[str, float]:
     """Every measure of one curve."""
     return {name: measure.of(score, margin) for name, measure in MEASURES.items()}
-
-
-__all__ = [
-    "FLIP_COUNTS",
-    "MAX_POINTS",
-    "MEASURES",
-    "PERCENTS",
-    "SCALES",
-    "Curve",
-    "Measure",
-    "Scores",
-    "area",
-    "curve",
-    "curves",
-    "measures",
-    "points",
-    "top_count",
-]

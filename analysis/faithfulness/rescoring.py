@@ -245,7 +245,7 @@ def stand_in(picture: Image.Image, way: CellWay) -> Image.Image:
     if way == "blur":
         return picture.filter(ImageFilter.GaussianBlur(BLUR_RADIUS * max(picture.size)))
     colour = np.asarray(picture, dtype=float).reshape(-1, 3).mean(axis=0)
-    return Image.new("RGB", picture.size, tuple(int(round(value)) for value in colour))
+    return Image.new("RGB", picture.size, tuple(round(value) for value in colour))
 
 
 def _refuse_mixed(explanations: Sequence[Explanation]) -> None:
