@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from xai.analysis.faithfulness.rescoring import SCALES, Rescorer, Scale
+from xai.analysis.faithfulness.rescoring import SCALES, Scale, Scores
 from xai.analysis.faithfulness.units import Unit
+from xai.attribution.perturb import Variant
 
 PERCENTS = (1, 5, 10, 20, 50)
 """At so many per cent of the units comprehensiveness, sufficiency and flips are taken."""
 FLIP_COUNTS = (1, 3)
 MAX_POINTS = 20
+"""Up to so many units, a curve has a point at every number of them; else at tenths, and where measures are taken."""
 Better = Literal["higher", "lower"]
+
+
+class Scorer(Protocol):
+    """What curves ask of a :class:`~xai.analysis.faithfulness.rescoring.Rescorer`."""
+
+    def without(self, units: Iterable[Unit]) -> Variant:
+        """The input without these units."""
+
+    def __call__(self, variants: Sequence[Variant]) -> Scores:
+        """The scores of every target on every variant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +62,7 @@ class Curve:
 
 
 def curve(
-    rescorer: Rescorer,
+    scorer: Scorer,
     units: Sequence[Unit],
     order: Sequence[int],
     target: int,
@@ -59,11 +71,11 @@ def curve(
     max_points: int = MAX_POINTS,
 ) -> Curve:
     """The curve of one target on one scale; see :func:`curves` for all of them at once."""
-    return curves(rescorer, units, order, max_points=max_points)[target, scale]
+    return curves(scorer, units, order, max_points=max_points)[target, scale]
 
 
 def curves(
-    rescorer: Rescorer, units: Sequence[Unit], order: Sequence[int], *, max_points: int = MAX_POINTS
+    scorer: Scorer, units: Sequence[Unit], order: Sequence[int], *, max_points: int = MAX_POINTS
 ) -> Mapping[tuple[int, str], Curve]:
     """Curves of every target on every scale, and of its ``"margin"``, by (number of the target, scale).
 
@@ -76,9 +88,9 @@ def curves(
     if not units or sorted(order) != list(range(len(units))):
         raise ValueError(f"an order of {len(units)} units needs each of them once, and one at least")
     counts = points(len(units), max_points)
-    first = [rescorer.without(units[index] for index in order[:count]) for count in counts]
-    last = [rescorer.without(units[index] for index in order[len(units) - count :]) for count in counts]
-    scores = rescorer([*first, *last])
+    first = [scorer.without(units[index] for index in order[:count]) for count in counts]
+    last = [scorer.without(units[index] for index in order[len(units) - count :]) for count in counts]
+    scores = scorer([*first, *last])
     n_targets = scores.logit.shape[1]
     names: tuple[str, ...] = (*SCALES, "margin")
     return {
@@ -89,10 +101,10 @@ def curves(
 
 
 def points(n_units: int, max_points: int = MAX_POINTS) -> tuple[int, ...]:
-    """Numbers of units at which a curve is measured: all, or evenly spread ones and those that the measures need."""
+    """Numbers of units at which a curve is measured: all, or tenths and those that the measures need."""
     if n_units <= max_points:
         return tuple(range(n_units + 1))
-    spread = np.linspace(0, n_units, max_points + 1).round().astype(int).tolist()
+    spread = np.linspace(0, n_units, 11).round().astype(int).tolist()
     wanted = {*(top_count(percent, n_units) for percent in PERCENTS), *FLIP_COUNTS}
     return tuple(sorted({*spread, *wanted, *(n_units - count for count in wanted)}))
 

@@ -42,8 +42,9 @@ class Settings:
         order: of relevance; signed by default.
         targets: each label alone, or all labels of an answer together.
         with_none: measure the answer that there is no label, too, for which no word speaks.
-        n_draws: random orders a target.
+        n_draws: random orders an input, the same for all of its targets and methods.
         seed: of the sample, the random orders, and what decides between equal values.
+        modes: only these; all of a run by default.
     """
 
     units: UnitKind = "both"
@@ -55,6 +56,7 @@ class Settings:
     n_draws: int = 10
     max_points: int = MAX_POINTS
     seed: int = 0
+    modes: tuple[Mode, ...] = ()
 
     @property
     def perturbation(self) -> Perturbation:
@@ -176,7 +178,8 @@ def sampled_keys(run: Run, settings: Settings) -> list[Key]:
 
     A larger budget measures the same sample and more.
     """
-    keys = sorted(set(run.explanations().select("meme_id", "mode").fetchall()))
+    found = set(run.explanations().select("meme_id", "mode").fetchall())
+    keys = sorted(key for key in found if not settings.modes or key[1] in settings.modes)
     order = np.random.default_rng(settings.seed).permutation(len(keys))
     return [keys[index] for index in order]
 
@@ -218,18 +221,19 @@ def measure_input(
 def _orders(
     units: Sequence[Unit], explanation: Explanation, values: np.ndarray, settings: Settings
 ) -> Iterator[tuple[tuple[str, int], tuple[int, ...]]]:
-    seed = _seed(explanation, settings)
+    seed = _seed(explanation, settings, explanation.target)
     yield (explanation.method, 0), ranked(values, settings.order, seed=seed)
     for name, chosen in ((RATIONALE, _named(units, explanation)), (TRUTH, true_units(units, explanation))):
         if chosen:
             yield (name, 0), ranked([float(index in chosen) for index in range(len(units))], seed=seed)
     for draw in range(settings.n_draws):
-        yield (RANDOM, draw), random_order(len(units), seed, draw)
+        yield (RANDOM, draw), random_order(len(units), _seed(explanation, settings, ""), draw)
 
 
 def random_order(n_units: int, seed: int, draw: int) -> tuple[int, ...]:
-    """A random order; the same for every method, so that they are held against the same."""
-    return tuple(int(index) for index in np.random.default_rng([seed, draw]).permutation(n_units))
+    """A random order; every second one is the reverse of the one before, which costs no forward of its own."""
+    order = np.random.default_rng([seed, draw // 2]).permutation(n_units).tolist()
+    return tuple(order[::-1] if draw % 2 else order)
 
 
 def true_units(units: Sequence[Unit], explanation: Explanation) -> tuple[int, ...]:
@@ -256,8 +260,8 @@ def _named(units: Sequence[Unit], explanation: Explanation) -> tuple[int, ...]:
     return named_units(units, explanation.prediction.referred_words, explanation.meme.text)
 
 
-def _seed(explanation: Explanation, settings: Settings) -> int:
-    name = f"{settings.seed}/{explanation.meme.id}/{explanation.mode}/{explanation.target}"
+def _seed(explanation: Explanation, settings: Settings, target: str) -> int:
+    name = f"{settings.seed}/{explanation.meme.id}/{explanation.mode}/{target}"
     return zlib.crc32(name.encode())
 
 
@@ -298,10 +302,11 @@ def _rationale_row(
     rescorer: Rescorer, words: Sequence[Unit], named: Sequence[int], explanation: Explanation, settings: Settings
 ) -> dict[str, Any]:
     """What the target loses without the words that the rationale names, and without as many others."""
-    seed, count = _seed(explanation, settings), len(named)
+    seed, count = _seed(explanation, settings, explanation.target), len(named)
     top = ranked(unit_values(words, explanation), settings.order, seed=seed)[:count]
     chosen = [(), named, top]
-    chosen += [random_order(len(words), seed, draw)[:count] for draw in range(settings.n_draws)]
+    drawn = _seed(explanation, settings, "")
+    chosen += [random_order(len(words), drawn, draw)[:count] for draw in range(settings.n_draws)]
     scores = rescorer([rescorer.without(words[index] for index in indices) for indices in chosen])
     column = rescorer.target_index(explanation)
     row = _names(explanation) | {

@@ -193,7 +193,7 @@ _CHANGE_OF: Mapping[WordWay, WordChange] = {"replace": "replace", "mean": "repla
 def read_scores(logits: Tensor, opened: OpenModel) -> Tensor:
     """Logit, log-probability and margin of every target, ``(batch, n_kept, vocab) -> (batch, 3 · n_targets)``."""
     logits = logits.float()
-    log_total, best = logits.logsumexp(dim=-1), logits.topk(2, dim=-1)
+    logs, best = logits.log_softmax(dim=-1), logits.topk(2, dim=-1)
     row_of = {position: row for row, position in enumerate(opened.batch.predicted)}
     columns: list[Tensor] = []
     for target in opened.targets:
@@ -205,7 +205,7 @@ def read_scores(logits: Tensor, opened: OpenModel) -> Tensor:
             continue
         ids = torch.tensor(target.token_ids, device=logits.device)
         other = torch.where(best.indices[:, rows, 0] == ids, best.values[:, rows, 1], best.values[:, rows, 0])
-        columns += [own.sum(dim=-1), (own - log_total[:, rows]).sum(dim=-1), (own - other).amin(dim=-1)]
+        columns += [own.sum(dim=-1), logs[:, rows, ids].sum(dim=-1), (own - other).amin(dim=-1)]
     return torch.stack(columns, dim=-1)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xai.attribution.perturb import Variant, score_variants
 from xai.attribution.relevance import target_values
-from xai.attribution.targets import Target
+from xai.attribution.targets import Target, target_score
 
 LATE = [Variant(frozenset({32})), Variant(frozenset({33, 35})), Variant(frozenset({38})), Variant()]
 CELLS = [Variant(cells=frozenset({0})), Variant(cells=frozenset({3, 23}))]
@@ -135,6 +135,8 @@ def test_a_sliding_window_is_not_cut(build_inputs: Any) -> None:
     found = score_variants(model, inputs, variants, [target], baseline=7)
     expected = [target_values(model, replaced(inputs, variant, 7), [target]) for variant in variants]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="cannot be deleted exactly where attention has a window"):
+        score_variants(model, inputs, variants, [target], words="delete")
 
 
 @pytest.mark.parametrize(
@@ -162,3 +164,75 @@ def test_scoring_leaves_the_model_as_it_was(
     before = state_of(model, inputs)
     score_variants(model, inputs, VARIANTS, targets)
     assert state_of(model, inputs) == before
+
+
+WORDS = [Variant(frozenset({33})), Variant(frozenset({34, 35, 37})), Variant(frozenset({2, 36}))]
+
+
+@pytest.mark.parametrize("image", [True, False])
+@pytest.mark.parametrize("reuse_prefix", [True, False])
+def test_a_deleted_word_scores_as_the_shorter_input_with_the_target_moved_up(
+    reuse_prefix: bool, image: bool, build_model: Any, build_inputs: Any
+) -> None:
+    model, inputs = build_model(), build_inputs(image=image)
+    length = inputs["input_ids"].shape[1]
+    target = Target("label", (length - 3, length - 1), (5, 6), kind="log_probability")
+    variants = [Variant(frozenset({length - 9})), Variant(frozenset({2, length - 8, length - 6}))]
+    found = score_variants(model, inputs, variants, [target], words="delete", reuse_prefix=reuse_prefix)
+    for variant, scores in zip(variants, found, strict=True):
+        kept = [index for index in range(length) if index not in variant.tokens]
+        shorter = {name: tensor[:, kept] if tensor.shape[-1] == length else tensor for name, tensor in inputs.items()}
+        moved = tuple(position - len(variant.tokens) for position in target.positions)
+        expected = target_values(model, shorter, [Target("label", moved, target.token_ids, kind=target.kind)])
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_masked_word_keeps_its_place_and_is_attended_by_nothing(
+    build_model: Any, build_inputs: Any, targets: list[Target]
+) -> None:
+    model, inputs = build_model(), build_inputs()
+    three, _ = model.model.get_rope_index(
+        inputs["input_ids"], **{name: inputs[name] for name in ("mm_token_type_ids", "image_grid_thw")}
+    )
+    places = torch.cat([torch.arange(42)[None, None], three])
+    found = score_variants(model, inputs, WORDS, targets, words="mask")
+    whole = score_variants(model, inputs, WORDS, targets, words="mask", reuse_prefix=False)
+    np.testing.assert_allclose(found, whole, rtol=1e-5, atol=1e-5)
+    for variant, scores in zip(WORDS, found, strict=True):
+        mask = inputs["attention_mask"].clone()
+        mask[0, sorted(variant.tokens)] = 0
+        with torch.no_grad():
+            logits = model(**(inputs | {"attention_mask": mask}), position_ids=places).logits[0, :-1]
+        expected = [target_score(target, logits, range(1, 42)) for target in targets]
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_painted_cell_scores_as_the_picture_with_those_pixels(
+    build_model: Any, build_inputs: Any, targets: list[Target]
+) -> None:
+    model, inputs = build_model(), build_inputs()
+    pixels = torch.zeros_like(inputs["pixel_values"])
+    variants = [*CELLS, Variant(frozenset({34}), frozenset({5})), Variant(frozenset({34}))]
+    found = score_variants(model, inputs, variants, targets, baseline=7, pixels=pixels)
+    for variant, scores in zip(variants, found, strict=True):
+        # The four patches of a merged cell follow each other in the processor's rows.
+        rows = [4 * cell + patch for cell in variant.cells for patch in range(4)]
+        painted = inputs["pixel_values"].clone()
+        painted[rows] = 0
+        changed = replaced(inputs, variant, 7) | {"pixel_values": painted}
+        np.testing.assert_allclose(scores, target_values(model, changed, targets), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "options", "message"),
+    [
+        (Variant(frozenset({0})), {"words": "mask"}, "token 0 is the first of all"),
+        (Variant(), {"words": "drop"}, "words must be one of replace, delete, mask"),
+        (Variant(), {"pixels": torch.zeros(3)}, "encode a picture of the same size"),
+    ],
+)
+def test_ways_that_cannot_be_gone_are_refused(
+    variant: Variant, options: Any, message: str, build_model: Any, build_inputs: Any, targets: list[Target]
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        score_variants(build_model(), build_inputs(), [variant], targets, **options)

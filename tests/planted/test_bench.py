@@ -44,6 +44,7 @@ def test_each_row_of_a_batch_is_a_forward_and_each_gradient_that_returns_a_backw
     assert (work.forwards, work.backwards) == (3, 6)
 
 
+@pytest.mark.filterwarnings("ignore:`past_key_values`:FutureWarning")
 def test_a_cached_prefix_is_not_counted_again_and_the_hook_is_gone(model: VisionLanguageModel) -> None:
     ids = torch.arange(10)[None] + 100
     with counted(model.model) as work, torch.no_grad():

@@ -13,7 +13,7 @@ from xai.display import err
 
 __all__ = ["app", "main"]
 
-COMMANDS = ("explain", "show", "score", "analyze", "ocr", "planted", "bench_methods", "about")
+COMMANDS = ("explain", "show", "score", "analyze", "faithfulness", "ocr", "planted", "bench_methods", "about")
 """The modules whose import adds their commands, in the order in which `xai --help` lists them."""
 
 for _name in COMMANDS:
