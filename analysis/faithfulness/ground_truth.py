@@ -40,6 +40,10 @@ _KINDS: Mapping[str, tuple[str, ...]] = {"text": ("word",), "image": ("icon",), 
 """The kinds of cause that hold for what is visible in a mode."""
 
 
+class UnknownWordsError(ValueError):
+    """The truth is about words that the explanation does not have: it is of another text."""
+
+
 class Cause(Protocol):
     """Why one label holds: spans of the causing words in the text, boxes of the causing icons in the picture."""
 
@@ -98,7 +102,8 @@ def localise(explanation: Explanation, truth: Truth) -> list[Localisation]:
     Nothing for a target without a cause that the mode can show: all labels together, a label that does not hold.
 
     Raises:
-        ValueError: the causing words are not among the words of the explanation, or relevance is not finite.
+        UnknownWordsError: the causing words are not among the words of the explanation.
+        ValueError: relevance is not finite.
     """
     cause = next((cause for cause in truth.causes if cause.label == explanation.target), None)
     if cause is None or cause.kind not in _KINDS[explanation.mode]:
@@ -121,13 +126,13 @@ def cause_words(explanation: Explanation, cause: Cause, truth: Truth) -> np.ndar
     """The place of each word of the explanation, ``(n_words,)``: ``cause``, ``other_cause``, ``decoy``, ``elsewhere``.
 
     Raises:
-        ValueError: the words of the cause are not among them.
+        UnknownWordsError: the words of the cause are not among them.
     """
     table = explanation.word_table
     places = {span: index for index, span in enumerate(zip(table.start, table.end, strict=True))}
     missing = [span for span in cause.words if span not in places]
     if missing:
-        raise ValueError(
+        raise UnknownWordsError(
             f"the cause of {cause.label!r} stands at {missing} in the text of meme {explanation.meme.id!r}, where the "
             "explanation has no such word; explain the text and words that the planted memes bring"
         )
@@ -269,7 +274,7 @@ def _counts(part: pd.DataFrame) -> dict[str, int]:
 def _with_intervals(part: pd.DataFrame, names: Sequence[str]) -> dict[str, float]:
     """Means of columns over rows, with intervals: a bootstrap draws memes, with all their labels."""
     intervals = _means_over_memes(part[list(names)].to_numpy(dtype=float), part["meme_id"])
-    columns = {}
+    columns: dict[str, float] = {}
     for name, interval in zip(names, intervals, strict=True):
         columns |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return columns
@@ -318,7 +323,7 @@ def _pointing_charts(by_method: pd.DataFrame) -> Iterable[Chart]:
             y = tuple(float(value) for value in part["pointing"])
             series.append(Series(name=str(units), x=tuple(part["method"]), y=y, low=low, high=high))
         yield Chart(
-            name=f"ground_truth_pointing_{mode.replace('+', '_and_')}",
+            name=f"ground_truth_pointing_{str(mode).replace('+', '_and_')}",
             title=f"Pointing at the cause, {mode}",
             kind="bars",
             x_label="method",

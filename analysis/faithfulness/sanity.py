@@ -36,6 +36,8 @@ from xai.schema import Explanation
 from xai.tasks import Task, load_task
 
 Check = Literal["layers", "label"]
+Units = Literal["words", "cells"]
+UNITS: tuple[Units, ...] = ("words", "cells")
 Progress = Callable[[int], None]
 
 MOST_ALIKE = 0.5
@@ -59,7 +61,7 @@ class Change:
     target: str
     step: int
     stage: str
-    units: Literal["words", "cells"]
+    units: Units
     n_units: int
     rank_correlation: float
     structural_similarity: float
@@ -214,12 +216,12 @@ def verdicts(frame: pd.DataFrame) -> pd.DataFrame:
     last = frame[frame["step"] == frame.groupby(["check", "mode"])["step"].transform("max")]
     rows = []
     for names, part in last.groupby(["mode", "method", "check", "units"], sort=False):
-        alike = mean_interval(part["rank_correlation"])
+        alike = mean_interval(part["rank_correlation"].to_numpy())
         rows.append(
             dict(zip(("mode", "method", "check", "units"), names, strict=True))
             | {"n": len(part), "n_undefined": int(part["rank_correlation"].isna().sum())}
             | _columns("rank_correlation", alike)
-            | _columns("structural_similarity", mean_interval(part["structural_similarity"]))
+            | _columns("structural_similarity", mean_interval(part["structural_similarity"].to_numpy()))
             | {"verdict": _verdict(alike)}
         )
     return pd.DataFrame(rows)
@@ -302,7 +304,7 @@ class _Case:
     ) -> list[Change]:
         """One row for words and one for cells, where there are any."""
         e, rows = self.explanation, []
-        for units, a, b in zip(("words", "cells"), first, second, strict=True):
+        for units, a, b in zip(UNITS, first, second, strict=True):
             if a.size:
                 structure = float("nan")
                 if units == "cells" and self.grid is not None:
@@ -394,7 +396,7 @@ def _failed(table: pd.DataFrame) -> list[str]:
     }
     failed = table[table["verdict"] == FAILS]
     groups = failed.groupby(["method", "check", "mode"], sort=False)["units"]
-    return [f"{method} {what[check]} ({' and '.join(units)}, {mode})" for (method, check, mode), units in groups]
+    return [f"{method} {what[str(check)]} ({' and '.join(units)}, {mode})" for (method, check, mode), units in groups]
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
@@ -408,8 +410,8 @@ def _by_step(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             dict(zip(("mode", "units", "method", "step", "shuffled_last"), names, strict=True))
             | {"n": len(part)}
-            | _columns("rank_correlation", mean_interval(part["rank_correlation"]))
-            | {"structural_similarity": mean_interval(part["structural_similarity"]).value}
+            | _columns("rank_correlation", mean_interval(part["rank_correlation"].to_numpy()))
+            | {"structural_similarity": mean_interval(part["structural_similarity"].to_numpy()).value}
         )
     order = ["mode", "units", "method", "step"]
     return pd.DataFrame(rows, columns=None if rows else order).sort_values(order, kind="stable")
@@ -420,7 +422,7 @@ def _charts(steps: pd.DataFrame) -> Iterator[Chart]:
         stages_of = group.drop_duplicates("step")
         named = ", ".join(f"{row.step}: {row.shuffled_last}" for row in stages_of.itertuples())
         yield Chart(
-            name=f"sanity_layers_{mode.replace('+', '_and_')}_{units}",
+            name=f"sanity_layers_{str(mode).replace('+', '_and_')}_{units}",
             title=f"The model is shuffled from the top: {units}, {mode}",
             kind="lines",
             x_label="parts shuffled",

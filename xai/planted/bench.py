@@ -96,8 +96,10 @@ def bench(
 def joined(parts: Sequence[Bench]) -> Bench:
     """The measurements of several modes as one."""
     return Bench(
-        *(pd.concat([getattr(part, name) for part in parts]) for name in ("truth", "curves", "costs")),
-        tuple(explanation for part in parts for explanation in part.explanations),
+        truth=pd.concat([part.truth for part in parts]),
+        curves=pd.concat([part.curves for part in parts]),
+        costs=pd.concat([part.costs for part in parts]),
+        explanations=tuple(explanation for part in parts for explanation in part.explanations),
     )
 
 
@@ -162,7 +164,7 @@ def counted(model: nn.Module) -> Iterator[Work]:
             work.forwards += hidden.shape[0]
             work.tokens += hidden.shape[0] * hidden.shape[1]
             if hidden.requires_grad:
-                hidden.register_hook(on_backward)
+                hidden.register_hook(on_backward)  # type: ignore[no-untyped-call]
 
     hook = first.register_forward_pre_hook(on_forward, with_kwargs=True)
     try:

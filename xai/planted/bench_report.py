@@ -96,9 +96,9 @@ def _renamed(frame: pd.DataFrame, measure: str, name: str) -> pd.DataFrame:
 def _curve_means(rows: pd.DataFrame) -> dict[str, float]:
     """The mean over memes of the mean over a meme's labels."""
     means = rows.groupby("meme_id", sort=False)[list(CURVE_MEASURES)].mean()
-    columns = {}
+    columns: dict[str, float] = {}
     for name in CURVE_MEASURES:
-        interval = mean_interval(means[name])
+        interval = mean_interval(means[name].to_numpy())
         columns |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return columns
 
@@ -120,8 +120,8 @@ def _cost_chart(table: pd.DataFrame) -> Chart:
         x_label="milliseconds for one explanation (logarithm to the base of 10)",
         y_label="area between the curves",
         series=tuple(
-            Series(name=f"{row.method} ({row.mode})", x=(float(np.log10(row.ms)),), y=(float(row.area_between),))
-            for row in known.itertuples()
+            Series(name=f"{method} ({mode})", x=(float(np.log10(ms)),), y=(float(area),))
+            for method, mode, ms, area in known[["method", "mode", "ms", "area_between"]].to_numpy().tolist()
         ),
     )
 

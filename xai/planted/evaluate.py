@@ -9,14 +9,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xai.analysis.faithfulness.ground_truth import Localisation, localise
+from xai.analysis.faithfulness.ground_truth import (
+    Localisation,
+    UnknownWordsError,
+    ground_truth_frame,
+    ground_truth_section,
+    localise,
+)
+from xai.analysis.report import Section
 from xai.analysis.scores import hierarchical_scores
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_answer, predict
 from xai.planted.lexicon import load_lexicon
 from xai.planted.truth import planted_meme, planted_memes, truth_of
 from xai.planted.world import Scene, labels_of, sample_scene, with_other_decoys, without_cause
-from xai.schema import MODES, Meme, Mode, Prediction
+from xai.schema import MODES, Explanation, Meme, Mode, Prediction
 from xai.tasks import load_task
 
 EVALUATION_SEED = 900_001
@@ -145,6 +152,28 @@ def localisations(
         for explanation in explain_answer(model, meme, prediction, method=method, targets="each", **options):
             found += localise(explanation, truth)
     return found
+
+
+def ground_truth_of(explanations: Iterable[Explanation]) -> Section | None:
+    """The planted truth of explanations, of a run say, as a part of a report; ``None`` where no meme carries one.
+
+    Explanations of another text than the planted one (what OCR read, say) have no truth; they are left out and counted.
+    """
+    rows: list[Localisation] = []
+    n_other_text = 0
+    for explanation in explanations:
+        if "truth" in explanation.meme.metadata:
+            try:
+                rows += localise(explanation, truth_of(explanation.meme))
+            except UnknownWordsError:
+                n_other_text += 1
+    if not rows:
+        return None
+    section = ground_truth_section(ground_truth_frame(rows))
+    if not n_other_text:
+        return section
+    left_out = f"{n_other_text} explanations of another text than the planted one are left out."
+    return section.model_copy(update={"text": f"{section.text}\n\n{left_out}"})
 
 
 def evaluate(

@@ -22,7 +22,7 @@ from xai.analysis.faithfulness.ground_truth import (
 from xai.analysis.report import Report
 from xai.attribution.align import word_relevance, words_of
 from xai.models import VisionLanguageModel
-from xai.planted.evaluate import localisations, score_pointing
+from xai.planted.evaluate import ground_truth_of, localisations, score_pointing
 from xai.planted.truth import CauseTruth, Truth
 from xai.schema import Explanation, Meme, Mode, Prediction, Quality, TokenTable
 
@@ -117,6 +117,23 @@ def test_only_what_the_mode_shows_can_be_found() -> None:
 def test_the_truth_of_another_text_is_refused() -> None:
     with pytest.raises(ValueError, match="explain the text and words that the planted memes bring"):
         localise(explained("Doubt", text="what an engine did read"), TRUTH)
+
+
+def test_a_run_of_planted_memes_has_a_section_and_other_runs_have_none() -> None:
+    truth = {"truth": TRUTH.model_dump(mode="json")}
+
+    def planted(text: str) -> Explanation:
+        e = explained("Doubt", text=text)
+        return e.model_copy(update={"meme": e.meme.model_copy(update={"metadata": truth})})
+
+    assert ground_truth_of([explained("Doubt")]) is None
+    section = ground_truth_of([planted(TEXT), explained("Doubt")])
+    assert section is not None
+    assert "left out" not in section.text
+    section = ground_truth_of([planted(TEXT), planted("what an engine did read")])
+    assert section is not None
+    assert "1 explanations of another text" in section.text
+    assert section.tables[0].frame["n"].tolist() == [1, 1]
 
 
 def test_both_halves_are_found_or_one_of_them() -> None:
