@@ -165,7 +165,9 @@ def check_label(
         pair = _own_and_other(model, explanation, chosen, np.random.default_rng([seed, index]))
         if pair is not None:
             case = _case(model, explanation, chosen)
-            rows += case.changes("label", 1, pair[1].name, *case.maps(model.model, pair))
+            with model.lock:
+                own, other = case.maps(model.model, pair)
+            rows += case.changes("label", 1, pair[1].name, own, other)
         on_progress(1)
     return rows
 
@@ -174,7 +176,9 @@ def shuffled_models(
     model: VisionLanguageModel, seed: int, *, with_picture: bool
 ) -> Iterator[tuple[int, str, VisionLanguageModel]]:
     """(step, what was shuffled last, the model so far): one copy, more of it shuffled at each step."""
-    shuffled = replace(model, name=f"{model.name}, shuffled", model=copy.deepcopy(model.model))
+    # Whoever else explains the model has it patched meanwhile, which the copy must not inherit.
+    with model.lock:
+        shuffled = replace(model, name=f"{model.name}, shuffled", model=copy.deepcopy(model.model))
     generator = torch.Generator().manual_seed(seed)
     for step, (stage, modules) in enumerate(stages(shuffled.model, with_picture=with_picture), start=1):
         for module in modules:
@@ -264,16 +268,17 @@ def sanity_section(frame: pd.DataFrame, residuals: pd.DataFrame | None = None) -
     steps = _by_step(frame)
     if len(steps):
         tables.append(Table.of("sanity_layers", "After each step of shuffling", steps, n_shown=40))
-    failed = _failed(table)
+    failed = [f"{method} {_UNNOTICED[check]} ({where})" for method, check, where in _with_verdict(table, FAILS)]
+    undecided = [f"{method}, {check} ({where})" for method, check, where in _with_verdict(table, UNDECIDED)]
     if residuals is not None and len(residuals):
         tables.append(Table.of("completeness", "Does relevance add up?", residuals, note=_COMPLETENESS))
         failed += [
             f"{row.method} does not add up ({row.mode})" for row in residuals.itertuples() if row.verdict == FAILS
         ]
-    words = f"Failed: {'; '.join(failed)}." if failed else "No method failed."
-    return Section(
-        title="Sanity checks", text=f"{_TEXT}\n\n{words}", tables=tuple(tables), charts=tuple(_charts(steps))
-    )
+    words = [_TEXT, f"Failed: {'; '.join(failed)}." if failed else "No method failed."]
+    if undecided:
+        words.append(f"Not decided by so few explanations: {'; '.join(undecided)}.")
+    return Section(title="Sanity checks", text="\n\n".join(words), tables=tuple(tables), charts=tuple(_charts(steps)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,15 +393,13 @@ def _verdict(alike: Interval) -> str:
     return FAILS if alike.low > MOST_ALIKE else UNDECIDED
 
 
-def _failed(table: pd.DataFrame) -> list[str]:
-    """In words, one entry a method and check."""
-    what = {
-        "layers": "does not notice that the model was shuffled",
-        "label": "does not notice which label is explained",
-    }
-    failed = table[table["verdict"] == FAILS]
-    groups = failed.groupby(["method", "check", "mode"], sort=False)["units"]
-    return [f"{method} {what[str(check)]} ({' and '.join(units)}, {mode})" for (method, check, mode), units in groups]
+def _with_verdict(table: pd.DataFrame, verdict: str) -> list[tuple[str, str, str]]:
+    """(method, check, units and mode in words)."""
+    found = table[table["verdict"] == verdict]
+    return [
+        (str(method), str(check), f"{' and '.join(units)}, {mode}")
+        for (method, check, mode), units in found.groupby(["method", "check", "mode"], sort=False)["units"]
+    ]
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
@@ -439,6 +442,10 @@ def _series(name: str, part: pd.DataFrame) -> Series:
     return Series(name=name, x=(0.0, *map(float, part["step"])), y=y, low=low, high=high)
 
 
+_UNNOTICED = {
+    "layers": "does not notice that the model was shuffled",
+    "label": "does not notice which label is explained",
+}
 _TEXT = (
     "An explanation of this model and this label has to change when the model is destroyed or another label is "
     f"explained. A method fails where the mean rank correlation stays above {MOST_ALIKE} (its 95 % interval does), and "

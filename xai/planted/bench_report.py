@@ -37,10 +37,13 @@ def bench_report(
 def methods_table(measured: Bench) -> pd.DataFrame:
     """One row a mode and method, and one for chance, with the figures that tell methods apart.
 
-    Columns: mode, method, points_at_word, points_at_icon, finds_both, icon_mass, those of :func:`costs_and_curves`.
+    Columns: mode, method, points_at_word, points_at_icon, finds_both, icon_mass, and those of :func:`costs_and_curves`
+    without the intervals of the curves, which stand there.
     """
     found = _found(measured.truth)
-    rest = costs_and_curves(measured).drop(columns="n")
+    rest = costs_and_curves(measured)
+    intervals = [f"{name}_{end}" for name in CURVE_MEASURES for end in ("low", "high") if name in rest]
+    rest = rest.drop(columns=["n", *intervals])
     return found.merge(rest, on=["mode", "method"], how="left")
 
 
@@ -55,7 +58,7 @@ def costs_and_curves(measured: Bench) -> pd.DataFrame:
         if len(measured.curves):
             of_method = measured.curves[(measured.curves["method"] == method) & (measured.curves["mode"] == mode)]
             row |= _curve_means(of_method)
-        row["ms"] = 1000 * costs["seconds"].sum() / costs["n_explanations"].sum()
+        row["ms"] = round(1000 * costs["seconds"].sum() / costs["n_explanations"].sum())
         rows.append(row | {name: costs[name].mean() for name in COSTS[1:]})
     return pd.DataFrame(rows)
 

@@ -154,6 +154,9 @@ def test_a_method_that_fails_is_named_in_the_words_of_the_report() -> None:
     assert "good does" not in text
     assert report.table("sanity").frame["verdict"].tolist() == [FAILS, FAILS, PASSES]
     assert "No method failed." in sanity_section(sanity_frame(changes([0.0] * 4))).text
+    assert "Not decided" not in text
+    undecided = sanity_section(sanity_frame(changes([1.0, -0.9, 0.9]))).text
+    assert "Not decided by so few explanations: m, label (words, text)" in undecided
 
 
 def test_methods_that_promise_to_add_up_do(explained: Explained) -> None:
