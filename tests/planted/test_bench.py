@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from xai.analysis.faithfulness.ground_truth import CHANCE
 from xai.attribution.methods import methods
@@ -32,28 +35,35 @@ def run_xai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_row_of_a_batch_is_a_forward_and_each_gradient_that_returns_a_backward(model: VisionLanguageModel) -> None:
+    # The decoder alone: the whole model would place text by the picture that it saw last.
+    decoder: Any = model.model.get_submodule("model.language_model")
     ids = torch.arange(21).reshape(3, 7) + 100
     with counted(model.model) as work, torch.no_grad():
-        model.model(input_ids=ids)
+        decoder(input_ids=ids)
     assert (work.forwards, work.tokens, work.backwards) == (3, 21, 0)
     with counted(model.model) as work:
-        embeddings = model.model.get_input_embeddings()(ids).detach().requires_grad_()  # type: ignore[operator]
-        logits = model.model(inputs_embeds=embeddings).logits
+        embeddings = decoder.get_input_embeddings()(ids).detach().requires_grad_()
+        hidden = decoder(inputs_embeds=embeddings).last_hidden_state
         for position in (2, 3):
-            torch.autograd.grad(logits[:, position].sum(), embeddings, retain_graph=True)
+            torch.autograd.grad(hidden[:, position].sum(), embeddings, retain_graph=True)
     assert (work.forwards, work.backwards) == (3, 6)
 
 
-@pytest.mark.filterwarnings("ignore:`past_key_values`:FutureWarning")
 def test_a_cached_prefix_is_not_counted_again_and_the_hook_is_gone(model: VisionLanguageModel) -> None:
-    ids = torch.arange(10)[None] + 100
+    decoder: Any = model.model.get_submodule("model.language_model")
+    ids, cache = torch.arange(10)[None] + 100, DynamicCache()
+    name = _cache_name(decoder)
     with counted(model.model) as work, torch.no_grad():
-        cache = model.model(input_ids=ids[:, :6], use_cache=True).past_key_values
-        model.model(input_ids=ids[:, 6:], past_key_values=cache, use_cache=True)
+        for part in (ids[:, :6], ids[:, 6:]):
+            decoder(input_ids=part, use_cache=True, **{name: cache})
     assert (work.forwards, work.tokens) == (2, 10)
     with pytest.raises(RuntimeError, match="stop"), counted(model.model):
         raise RuntimeError("stop")
     assert not any(module._forward_pre_hooks for module in model.model.modules())
+
+
+def _cache_name(decoder: Any) -> str:
+    return "cache" if "cache" in inspect.signature(decoder.forward).parameters else "past_key_values"
 
 
 def test_labels_of_a_meme_share_a_forward_and_have_a_backward_each(measured: Bench) -> None:
