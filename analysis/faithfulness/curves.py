@@ -149,11 +149,12 @@ def _sufficiency(percent: int) -> Measure:
     return Measure("lower", value, f"score lost when only the top {percent} % stay (DeYoung et al., 2020)")
 
 
-def _flip(count: Callable[[int], int], what: str) -> Measure:
+def _flip(what: str, *, count: int | None = None, percent: int = 0) -> Measure:
     def value(score: Curve, margin: Curve) -> float:
-        return float(margin.morf[margin.counts.index(min(count(margin.n_units), margin.n_units))] < 0)
+        wanted = top_count(percent, margin.n_units) if count is None else min(count, margin.n_units)
+        return float(margin.morf[margin.counts.index(wanted)] < 0)
 
-    return Measure("higher", value, f"the label is no longer the likeliest answer without {what}")
+    return Measure("higher", value, f"the label is no longer the likeliest answer without the top {what}")
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -166,11 +167,8 @@ MEASURES: Mapping[str, Measure] = {
     ),
     **{f"comprehensiveness@{percent}": _comprehensiveness(percent) for percent in PERCENTS},
     **{f"sufficiency@{percent}": _sufficiency(percent) for percent in PERCENTS},
-    **{f"flip_top_{count}": _flip(lambda n, c=count: c, f"the top {count}") for count in FLIP_COUNTS},  # type: ignore[misc]
-    **{
-        f"flip@{percent}": _flip(lambda n, p=percent: top_count(p, n), f"the top {percent} %")  # type: ignore[misc]
-        for percent in PERCENTS
-    },
+    **{f"flip_top_{count}": _flip(str(count), count=count) for count in FLIP_COUNTS},
+    **{f"flip@{percent}": _flip(f"{percent} %", percent=percent) for percent in PERCENTS},
 }
 """By name. Those of the score are on the scale of the curve they are given; flips need the margin only."""
 

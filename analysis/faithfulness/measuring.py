@@ -7,6 +7,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xai.analysis.faithfulness.curves import MAX_POINTS, SCALES, Curve, curves, measures
-from xai.analysis.faithfulness.rescoring import Perturbation, Rescorer, Scores, rescoring
+from xai.analysis.faithfulness.curves import MAX_POINTS, Curve, curves, measures
+from xai.analysis.faithfulness.rescoring import SCALES, Perturbation, Rescorer, Scale, Scores, rescoring
+from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
 from xai.models import VisionLanguageModel
 from xai.parts import explanation_from_rows, lock_folder, to_json, unlock, write_part
@@ -45,6 +47,7 @@ class Settings:
         n_draws: random orders an input, the same for all of its targets and methods.
         seed: of the sample, the random orders, and what decides between equal values.
         modes: only these; all of a run by default.
+        robustness: infidelity, sensitivity and stability, too, for which memes are explained again.
     """
 
     units: UnitKind = "both"
@@ -57,6 +60,7 @@ class Settings:
     max_points: int = MAX_POINTS
     seed: int = 0
     modes: tuple[Mode, ...] = ()
+    robustness: bool = False
 
     @property
     def perturbation(self) -> Perturbation:
@@ -101,6 +105,7 @@ class Measured:
     Attributes:
         curves: one row a meme, mode, target and order; see :func:`measure_input`.
         rationales: one row a meme, mode and target whose rationale names words of the caption.
+        robustness: one row a meme, mode and target; empty unless it was asked for.
         failures: meme_id, mode, reason.
         n_all: memes × modes that the run could have measured.
         n_forwards: sequences run, those of earlier calls included.
@@ -108,6 +113,7 @@ class Measured:
 
     curves: pd.DataFrame
     rationales: pd.DataFrame
+    robustness: pd.DataFrame
     failures: pd.DataFrame
     n_all: int
     n_forwards: int
@@ -130,37 +136,37 @@ def measure_run(
         task: that of the run, where it is none that ships.
 
     Raises:
-        ValueError: the model is not that of the run, the run has nothing to measure, or another process measures it.
+        ValueError: the model is not that of the run, or another process measures it.
     """
     _refuse_other_model(run, model)
     folder, budget = parts_folder(run, settings), budget or Budget()
-    keys = sampled_keys(run, settings)
-    begin = time.monotonic()
+    begin, n_forwards, pending = time.monotonic(), 0, list[dict[str, Any]]()
     with _locked(folder):
         done = _done(folder)
-        pending: list[dict[str, Any]] = []
         on_progress(len(done))
-        n_forwards = 0
-        for key in (key for key in keys if key not in done):
-            if _spent(budget, time.monotonic() - begin, n_forwards):
-                break
-            pending.append(_measured_or_failed(run, model, key, settings, task))
-            n_forwards += pending[-1]["n_forwards"]
-            on_progress(1)
-            if len(pending) == PART_SIZE:
-                _flush(folder, pending)
-        _flush(folder, pending)
+        try:
+            for key in (key for key in sampled_keys(run, settings) if key not in done):
+                if _spent(budget, time.monotonic() - begin, n_forwards):
+                    break
+                pending.append(_measured_or_failed(run, model, key, settings, task))
+                n_forwards += pending[-1]["n_forwards"]
+                on_progress(1)
+                if len(pending) == PART_SIZE:
+                    _flush(folder, pending)
+        finally:
+            _flush(folder, pending)
     return read_measured(run, settings)
 
 
 def read_measured(run: Run, settings: Settings) -> Measured:
     """What is measured already."""
     rows = _stored(parts_folder(run, settings))
-    records = {name: [row for one in rows for row in json.loads(one[name])] for name in ("curves", "rationales")}
+    records = {name: [row for one in rows for row in json.loads(one[name])] for name in _TABLES}
     failed = [{name: row[name] for name in ("meme_id", "mode", "reason")} for row in rows if row["reason"]]
     return Measured(
         pd.DataFrame(records["curves"]),
         pd.DataFrame(records["rationales"]),
+        pd.DataFrame(records["robustness"]),
         pd.DataFrame(failed, columns=["meme_id", "mode", "reason"]),
         len(sampled_keys(run, settings)),
         sum(row["n_forwards"] for row in rows),
@@ -250,7 +256,7 @@ def true_units(units: Sequence[Unit], explanation: Explanation) -> tuple[int, ..
     touched: set[tuple[int, int]] = set()
     if image is not None and size is not None:
         for box in (box for cause in causes for box in cause.boxes):
-            touched |= {(int(r), int(c)) for r, c in np.argwhere(cells_touched(box, size, image.shape))}  # type: ignore[arg-type]
+            touched |= {(int(r), int(c)) for r, c in np.argwhere(cells_touched(box, size, image.shape))}
     return tuple(
         index for index, unit in enumerate(units) if set(unit.spans) & spans or (unit.cell and unit.cell in touched)
     )
@@ -288,7 +294,7 @@ def _names(explanation: Explanation) -> dict[str, Any]:
     return {"meme_id": explanation.meme.id, "mode": explanation.mode, "target": explanation.target}
 
 
-def _figures(by_scale: Mapping[str, Curve], margin: Curve) -> dict[str, Any]:
+def _figures(by_scale: Mapping[Scale, Curve], margin: Curve) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for scale, one in by_scale.items():
         figures |= {f"{name}:{scale}": value for name, value in measures(one, margin).items()}
@@ -353,9 +359,26 @@ def _measured(run: Run, model: VisionLanguageModel, key: Key, settings: Settings
         return _stored_row(key, [], [], 0, "")
     with rescoring(model, explanations, settings.perturbation, task=task) as rescorer:
         rows, rationales = measure_input(rescorer, explanations, settings)
-        return _stored_row(key, rows, rationales, rescorer.n_forwards, "")
+        robust = [_infidelity_row(rescorer, one, settings) for one in explanations] if settings.robustness else []
+        n_forwards = rescorer.n_forwards
+    for row, explanation in zip(robust, explanations, strict=False):
+        seed = _seed(explanation, settings, "")
+        row |= {"max_sensitivity": max_sensitivity(model, explanation, seed=seed, task=task)}
+        row |= stability(model, explanation, seed=seed, task=task)
+        n_forwards += N_NOISES + 3
+    return _stored_row(key, rows, rationales, n_forwards, "", robust)
 
 
+def _infidelity_row(rescorer: Rescorer, explanation: Explanation, settings: Settings) -> dict[str, Any]:
+    units = units_of(explanation, settings.units)
+    row = _names(explanation) | {"method": explanation.method, "infidelity": float("nan")}
+    if units:
+        values, target = unit_values(units, explanation), rescorer.target_index(explanation)
+        row["infidelity"] = infidelity(rescorer, units, values, target, seed=_seed(explanation, settings, ""))
+    return row
+
+
+_TABLES = ("curves", "rationales", "robustness")
 _SCHEMA = pa.schema(
     {
         "meme_id": pa.string(),
@@ -364,12 +387,18 @@ _SCHEMA = pa.schema(
         "reason": pa.string(),
         "curves": pa.string(),
         "rationales": pa.string(),
+        "robustness": pa.string(),
     }
 )
 
 
 def _stored_row(
-    key: Key, rows: Sequence[dict[str, Any]], rationales: Sequence[dict[str, Any]], n_forwards: int, reason: str
+    key: Key,
+    rows: Sequence[dict[str, Any]],
+    rationales: Sequence[dict[str, Any]],
+    n_forwards: int,
+    reason: str,
+    robust: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     return {
         "meme_id": key[0],
@@ -378,6 +407,7 @@ def _stored_row(
         "reason": reason,
         "curves": to_json(list(rows)),
         "rationales": to_json(list(rationales)),
+        "robustness": to_json(list(robust)),
     }
 
 
@@ -407,21 +437,18 @@ def _spent(budget: Budget, seconds: float, n_forwards: int) -> bool:
     return over_time or (budget.forwards is not None and n_forwards >= budget.forwards)
 
 
-class _locked:
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
     """The folder of the parts, made and held while it is written."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._lock = lock_folder(self._folder)
-        except BlockingIOError:
-            raise ValueError("another process is measuring this run in the same way; wait for it") from None
-
-    def __exit__(self, *_: object) -> None:
-        unlock(self._lock)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = lock_folder(folder)
+    except BlockingIOError:
+        raise ValueError("another process is measuring this run in the same way; wait for it") from None
+    try:
+        yield
+    finally:
+        unlock(lock)
 
 
 def _rows_of(relation: duckdb.DuckDBPyRelation, key: Key) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,27 +17,33 @@ from xai.analysis.faithfulness.measuring import (
     GRID,
     RANDOM,
     RATIONALE,
+    REVERSED,
     TRUTH,
+    Key,
     Measured,
     Settings,
     explanations_of,
 )
 from xai.analysis.faithfulness.rescoring import Scale
+from xai.analysis.faithfulness.robustness import JPEG_QUALITY, RADIUS
 from xai.analysis.faithfulness.summaries import (
     ALPHA,
     LEADERS,
+    LESS,
+    ROBUSTNESS,
     SAME,
     by_meme,
     comparisons,
     headline,
     leaderboard,
     mean_curves,
-    methods_of,
     order_checks,
+    robustness_table,
 )
-from xai.analysis.report import Chart, Picture, Report, Section, Series, Table
+from xai.analysis.report import Chart, Picture, Report, Section, Series, Table, formatted
 from xai.analysis.statistics import LEVEL, N_DRAWS
-from xai.schema import Mode
+from xai.parts import to_json
+from xai.schema import MODES
 from xai.store import Run, installed_versions
 
 ARROWS = {"higher": "↑", "lower": "↓"}
@@ -62,15 +69,17 @@ def faithfulness_report(
     Raises:
         ValueError: nothing was measured.
     """
-    curves, rationales = joined(subjects)
+    curves, rationales, robust = joined(subjects)
     if not len(curves):
         raise ValueError("nothing was measured: the runs explain no label; give a larger budget, or other runs")
-    board = leaderboard(curves, scale)
+    board = leaderboard(curves[~curves["method"].str.endswith(f" {REVERSED}")], scale)
     sections = [
         _rationale_section(headline(rationales, scale), scale),
         _leaderboard_section(curves, board, scale),
         _checks_section(order_checks(curves, scale), scale),
     ]
+    if len(robust):
+        sections.append(_robustness_section(robustness_table(robust)))
     if pictures:
         sections.append(_memes_section(subjects, scale, settings))
     failures = pd.concat([one.measured.failures.assign(run=one.run.path.name) for one in subjects])
@@ -86,26 +95,31 @@ def faithfulness_report(
     )
 
 
-def joined(subjects: Sequence[Subject]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Curves and rationales of all runs with ``source``, the dataset and, where they differ, the model.
+def joined(subjects: Sequence[Subject]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Curves, rationales and robustness of all runs with ``source``: the dataset and, where they differ, the model.
 
     What does not depend on the method (random orders, rationale, truth) is kept once. Methods that several runs of one
     source share are told apart by the names of the runs.
     """
     several = len({one.run.config["model"]["fingerprint"] for one in subjects}) > 1
     shared = _shared_methods(subjects, several)
-    curves, rationales = [], []
+    frames: dict[str, list[pd.DataFrame]] = {"curves": [], "rationales": [], "robustness": []}
     for subject in subjects:
         source, own = _source(subject.run, several), subject.run.config["method"]
         label = f"{own} ({subject.run.path.name})" if (source, own) in shared else own
-        for frame, frames in ((subject.measured.curves, curves), (subject.measured.rationales, rationales)):
+        names = {own: label, f"{own} {REVERSED}": f"{label} {REVERSED}"}
+        for table, found in frames.items():
+            frame = getattr(subject.measured, table)
             if len(frame):
-                named = frame["method"].str.replace(re.escape(own), lambda _, new=label: new, regex=True)
-                frames.append(frame.assign(source=source, method=named))
+                found.append(frame.assign(source=source, method=frame["method"].replace(names)))
     keys = ["source", "mode", "meme_id", "target", "method"]
+    joint = {
+        name: pd.concat(found) if found else pd.DataFrame(columns=[*keys, "draw"]) for name, found in frames.items()
+    }
     return (
-        pd.concat(curves).drop_duplicates([*keys, "draw"], ignore_index=True) if curves else pd.DataFrame(),
-        pd.concat(rationales).drop_duplicates(keys, ignore_index=True) if rationales else pd.DataFrame(),
+        joint["curves"].drop_duplicates([*keys, "draw"], ignore_index=True),
+        joint["rationales"].drop_duplicates(keys, ignore_index=True),
+        joint["robustness"].drop_duplicates(keys, ignore_index=True),
     )
 
 
@@ -124,8 +138,8 @@ def unmet(report: Report, requirements: Sequence[str]) -> list[str]:
             kept = value is not None and {">=": value >= bound, "<=": value <= bound}[sign]
             if not kept:
                 where = f"{row['source']}, {row['mode']}, {row['method']}"
-                interval = f"{row['relevance_low']:.3f} to {row['relevance_high']:.3f}"
-                found.append(f"{measure} is {value:.3f} ({interval}) and not {sign} {bound:g} for {where}")
+                shown = " to ".join(formatted(row[f"relevance_{end}"]) for end in ("low", "high"))
+                found.append(f"{measure} is {formatted(value)} ({shown}) and not {sign} {bound:g} for {where}")
     return found
 
 
@@ -157,7 +171,7 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
     )
     if not len(frame):
         return Section(title="What the model says it used", text=text + " Here no answer names one.")
-    unfaithful = frame[frame["verdict"] == "the rationale's words matter less"]
+    unfaithful = frame[frame["verdict"] == LESS]
     names = ", ".join(dict.fromkeys(unfaithful["target"]))
     count = len(unfaithful)
     text += f" In {count} of {len(frame)} comparisons the rationale's words matter less than relevance's" + (
@@ -165,19 +179,35 @@ def _rationale_section(frame: pd.DataFrame, scale: Scale) -> Section:
     )
     note = (
         f"loss: {_named(scale)} lost, higher means that the words mattered more, with {_percent()} bootstrap interval "
-        "over memes; flip: share of memes whose label is no longer the likeliest answer; difference: rationale less "
-        "relevance; p: paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, "
+        "over memes; flip: share of memes whose label is no longer the likeliest answer; p: rationale against "
+        "relevance, paired sign-flip permutation test, two-sided, Holm-corrected over the labels of one source, "
         "mode and method; "
         f"effect: rank-biserial correlation, -1 to 1; verdict: corrected p below {ALPHA:g}, else {SAME!r}."
     )
-    table = Table.of(
-        "rationale_or_relevance", "Loss without the rationale's words and without relevance's", frame, note=note
+    shown, where = _without_constants(frame)
+    more = ["loss_random", "loss_random_low", "loss_random_high", "flip_rationale", "flip_relevance", "effect"]
+    title = "Loss without the rationale's words and without relevance's" + where
+    tables = (
+        Table.of("rationale_or_relevance", title, shown.drop(columns=["difference", *more]), note=note),
+        Table.of(
+            "rationale_details", "Random words, flips and effect sizes" + where, shown[[*_named_by(shown), *more]]
+        ),
     )
     charts = tuple(
         _loss_chart(f"losses_{index}", f"{source}, {mode}, {method}", part, scale)
         for index, ((source, mode, method), part) in enumerate(frame.groupby(["source", "mode", "method"], sort=False))
     )
-    return Section(title="What the model says it used", text=text, tables=(table,), charts=charts)
+    return Section(title="What the model says it used", text=text, tables=tables, charts=charts)
+
+
+def _without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The frame without those of source, mode and method that are the same in every row, and these for its title."""
+    same = [name for name in ("source", "mode", "method") if len(set(frame[name])) == 1]
+    return frame.drop(columns=same), "".join(f", {frame[name].iloc[0]}" for name in same)
+
+
+def _named_by(frame: pd.DataFrame) -> list[str]:
+    return [name for name in ("source", "mode", "method", "target") if name in frame]
 
 
 def _loss_chart(name: str, where: str, part: pd.DataFrame, scale: Scale) -> Chart:
@@ -263,19 +293,36 @@ def _checks_section(frame: pd.DataFrame, scale: Scale) -> Section:
     )
 
 
+def _robustness_section(frame: pd.DataFrame) -> Section:
+    ends = ("", "_low", "_high")
+    renamed = {f"{name}{end}": f"{name} {ARROWS[better]}{end}" for name, better in ROBUSTNESS.items() for end in ends}
+    note = (
+        f"{DIRECTIONS}; {_percent()} bootstrap intervals over memes. infidelity: share of the square of the logit's "
+        "changes that relevance does not account for, over random subsets of the units (Yeh et al., 2019), 0 to 1; "
+        f"max_sensitivity: largest relative change of the map under {100 * RADIUS:g} % noise on the embeddings; jpeg, "
+        f"typo: rank correlation with the map of the picture saved as JPEG of quality {JPEG_QUALITY}, and with that of "
+        "the caption in which two neighbouring letters of a random word are exchanged."
+    )
+    text = "How well relevance adds up to what the model does, and how much it changes when the input hardly does."
+    table = Table.of("robustness", "Infidelity, sensitivity, stability", frame.rename(columns=renamed), note=note)
+    return Section(title="Robustness", text=text, tables=(table,))
+
+
 def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings) -> Section:
     rows, pictures = [], []
     for subject in subjects:
         method = subject.run.config["method"]
         own = subject.measured.curves
         own = own[own["method"] == method] if len(own) else own
-        for mode, part in own.groupby("mode") if len(own) else ():
+        for mode, part in ((mode, own[own["mode"] == mode]) for mode in MODES if len(own)):
+            if not len(part):
+                continue
             areas = by_meme(part, scale)["area_between"].sort_values()
             for rank, chosen in (("worst", areas.head(N_MEMES)), ("best", areas.tail(N_MEMES)[::-1])):
                 for meme_id, value in chosen.items():
                     where = {"run": subject.run.path.name, "mode": mode, "rank": rank}
                     rows.append(where | {"meme_id": meme_id, "area": value})
-                    pictures.append(_picture(subject.run, str(meme_id), mode, rank, float(value), settings))
+                    pictures.append(_picture(subject.run, (str(meme_id), mode), rank, float(value), settings))
     table = Table.of("memes", "Worst and best memes", pd.DataFrame(rows), note="area: area_between, ↑ higher is better")
     return Section(
         title="Memes to look at",
@@ -285,10 +332,11 @@ def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings
     )
 
 
-def _picture(run: Run, meme_id: str, mode: Mode, rank: str, area: float, settings: Settings) -> Picture:
+def _picture(run: Run, key: Key, rank: str, area: float, settings: Settings) -> Picture:
     from xai.attribution.figure import explanation_figure
 
-    explanation = explanations_of(run, (meme_id, mode), settings.targets)[0]
+    meme_id, mode = key
+    explanation = explanations_of(run, key, settings.targets)[0]
     buffer = io.BytesIO()
     explanation_figure(explanation).savefig(buffer, format="png", dpi=72)
     caption = (
@@ -302,11 +350,11 @@ def _picture(run: Run, meme_id: str, mode: Mode, rank: str, area: float, setting
 def _facts(subjects: Sequence[Subject], settings: Settings, scale: Scale) -> dict[str, Any]:
     return {
         "runs": [_described(one) for one in subjects],
-        "settings": asdict(settings),
+        "settings": json.loads(to_json(asdict(settings))),
         "perturbation": dict(subjects[0].perturbation),
         "scale": scale,
         "score": "the stored target of each explanation: its kind, positions and token ids",
-        "flip": "teacher-forced: at some token of the target another token is likelier",
+        "flip": "teacher-forced: another token is likelier at a token of the target, or where a list may end before it",
         "top_percent": f"of {', '.join(map(str, PERCENTS))} %, rounded half up, at least one unit; flips also at "
         f"{' and '.join(map(str, FLIP_COUNTS))} units",
         "unit_of_statistics": "the meme: its targets are averaged",
@@ -365,6 +413,3 @@ def _named(scale: Scale) -> str:
 
 def _percent() -> str:
     return f"{100 * LEVEL:g} %"
-
-
-__all__ = ["Subject", "check_requirements", "faithfulness_report", "joined", "methods_of", "unmet"]

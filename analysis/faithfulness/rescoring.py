@@ -68,8 +68,9 @@ class Scores:
         logit: the sum of the logits of the target's tokens; of a contrastive target, its lead.
         log_probability: the sum of the log-probabilities of its tokens, given those before; of a contrastive target,
             that of its token where only the two are to choose from, ``log sigmoid(lead)``.
-        margin: the smallest lead of a token of the target over the best other token (of a contrastive target, its
-            lead): below 0, the model would write something else there.
+        margin: the smallest lead of a token over the best other token, of the tokens of the target and of what
+            separates it from what precedes it, at which a list may also end (of a contrastive target, its lead): below
+            0, the model would write something else there.
     """
 
     logit: np.ndarray
@@ -108,9 +109,10 @@ def rescoring(
     _refuse_mixed(explanations)
     prompt = prompt_of(model, first, task)
     targets = list(dict.fromkeys(map(target_of, explanations)))
+    written = [with_separators(target, first) for target in targets]
     with model.lock:
         inputs = inputs_of_answer(prompt, first.prediction.generated_ids)
-        with open_model(model.model, inputs, targets, gradients=False) as opened:
+        with open_model(model.model, inputs, [*targets, *written], gradients=False) as opened:
             yield Rescorer(model, opened, prompt, first, targets, way, batch_size)
 
 
@@ -190,22 +192,48 @@ class Rescorer:
 _CHANGE_OF: Mapping[WordWay, WordChange] = {"replace": "replace", "mean": "replace", "delete": "delete", "mask": "mask"}
 
 
+def with_separators(target: Target, explanation: Explanation) -> Target:
+    """The target with what precedes each of its runs of tokens in the answer and holds neither letter nor digit.
+
+    A label that is not the first of a list can also go because the list ends before it, which is decided there.
+    """
+    if target.kind == "contrastive":
+        return target
+    tokens, ids = explanation.token_table, explanation.prediction.generated_ids
+    start = len(tokens.token) - len(ids)
+    positions = set(target.positions)
+    for first in (place for place in target.positions if place - 1 not in target.positions):
+        place = first - 1
+        while place >= start and not any(map(str.isalnum, tokens.token[place])):
+            positions.add(place)
+            place -= 1
+    at = tuple(sorted(positions))
+    chosen = dict(zip(target.positions, target.token_ids, strict=True))
+    return Target(target.name, at, tuple(chosen.get(place, ids[place - start]) for place in at))
+
+
 def read_scores(logits: Tensor, opened: OpenModel) -> Tensor:
-    """Logit, log-probability and margin of every target, ``(batch, n_kept, vocab) -> (batch, 3 · n_targets)``."""
+    """Logit, log-probability and margin of every target, ``(batch, n_kept, vocab) -> (batch, 3 · n_targets)``.
+
+    The second half of the model's targets are those of the first half :func:`with_separators`.
+    """
     logits = logits.float()
     logs, best = logits.log_softmax(dim=-1), logits.topk(2, dim=-1)
     row_of = {position: row for row, position in enumerate(opened.batch.predicted)}
     columns: list[Tensor] = []
-    for target in opened.targets:
+    n_targets = len(opened.targets) // 2
+    for target, written in zip(opened.targets[:n_targets], opened.targets[n_targets:], strict=True):
         rows = torch.tensor([row_of[position] for position in target.positions], device=logits.device)
         own = logits[:, rows, list(target.token_ids)]
         if target.kind == "contrastive":
             lead = (own - logits[:, rows, list(target.contrast_ids)]).amin(dim=-1)
             columns += [lead, torch.nn.functional.logsigmoid(lead), lead]
             continue
-        ids = torch.tensor(target.token_ids, device=logits.device)
-        other = torch.where(best.indices[:, rows, 0] == ids, best.values[:, rows, 1], best.values[:, rows, 0])
-        columns += [own.sum(dim=-1), logs[:, rows, ids].sum(dim=-1), (own - other).amin(dim=-1)]
+        chances = logs[:, rows, list(target.token_ids)].sum(dim=-1)
+        places = torch.tensor([row_of[position] for position in written.positions], device=logits.device)
+        ids = torch.tensor(written.token_ids, device=logits.device)
+        other = torch.where(best.indices[:, places, 0] == ids, best.values[:, places, 1], best.values[:, places, 0])
+        columns += [own.sum(dim=-1), chances, (logits[:, places, ids] - other).amin(dim=-1)]
     return torch.stack(columns, dim=-1)
 
 

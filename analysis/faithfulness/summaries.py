@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from xai.analysis.faithfulness.curves import MEASURES
+from xai.analysis.faithfulness.curves import MEASURES, Better
 from xai.analysis.faithfulness.measuring import GRID, RANDOM, RATIONALE, REVERSED, TRUTH
 from xai.analysis.faithfulness.rescoring import Scale
 from xai.analysis.statistics import compare_paired, holm, mean_interval
@@ -16,6 +17,7 @@ from xai.analysis.statistics import compare_paired, holm, mean_interval
 ALPHA = 0.01
 """A difference is called one when its corrected p value is below."""
 SAME = "not distinguishable"
+LESS, MORE = "rationale matters less", "rationale matters more"
 LEADERS = ("area_between", "comprehensiveness@20", "sufficiency@20", "flip_top_1")
 """Measures of the leaderboard and of the paired comparisons."""
 _WHERE = ["source", "mode"]
@@ -38,7 +40,7 @@ def headline(rationales: pd.DataFrame, scale: Scale) -> pd.DataFrame:
         return frame
     for _, part in frame.groupby(groups[:3], sort=False):
         frame.loc[part.index, "p"] = holm(part["p"].tolist())
-    frame["verdict"] = [_verdict(row.p, row.difference) for row in frame.itertuples()]
+    frame["verdict"] = [_verdict(*pair) for pair in zip(frame["p"].tolist(), frame["difference"].tolist(), strict=True)]
     return frame
 
 
@@ -50,7 +52,7 @@ def leaderboard(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """
     rows = []
     for key, part in _groups(curves, [*_WHERE, "method"]):
-        row: dict[str, object] = dict(zip([*_WHERE, "method"], key, strict=True))
+        row: dict[str, Any] = dict(zip([*_WHERE, "method"], key, strict=True))
         values = by_meme(part, scale)
         row["n"] = len(values)
         for name in LEADERS:
@@ -66,29 +68,32 @@ def comparisons(curves: pd.DataFrame, scale: Scale, measure: str = LEADERS[0]) -
     Columns: source, mode, first, second, n, difference (first less second) with its interval, p (paired permutation
     test, Holm-corrected over all pairs of the source and mode), effect (rank-biserial), verdict.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for key, part in _groups(curves[~curves["method"].str.endswith(REVERSED)], _WHERE):
         column = f"{measure}:{scale}"
         tables = {
             str(name): one.groupby(["meme_id", "target"])[column].mean()
             for name, one in part.groupby("method", sort=True)
         }
-        found = []
+        found: list[dict[str, Any]] = []
         for first, second in combinations(_by_mean(tables, measure), 2):
             both = pd.concat([tables[first], tables[second]], axis=1, join="inner")
             paired = both.groupby(level="meme_id").mean().to_numpy()
             one = compare_paired(paired[:, 0], paired[:, 1])
             names = dict(zip(_WHERE, key, strict=True)) | {"first": first, "second": second, "n": one.n}
-            low_high = {"difference": one.difference, "difference_low": one.low, "difference_high": one.high}
-            found.append(names | low_high | {"p": one.p, "effect": one.effect})
-        corrected = holm([float(row["p"]) for row in found])  # type: ignore[arg-type]
-        for row, p in zip(found, corrected, strict=True):
-            better = (
-                row["first"] if (row["difference"] > 0) == (MEASURES[measure].better == "higher") else row["second"]
-            )  # type: ignore[operator]
-            row |= {"p": p, "verdict": f"{better} is better" if p < ALPHA else SAME}
-        rows += found
+            figures = {"difference": one.difference, "difference_low": one.low, "difference_high": one.high}
+            found.append(names | figures | {"p": one.p, "effect": one.effect})
+        rows += _judged(found, higher_is_better=MEASURES[measure].better == "higher")
     return pd.DataFrame(rows)
+
+
+def _judged(pairs: list[dict[str, Any]], *, higher_is_better: bool) -> list[dict[str, Any]]:
+    """The pairs with p corrected for their number, and a verdict."""
+    rows = []
+    for row, p in zip(pairs, holm([row["p"] for row in pairs]), strict=True):
+        better = row["first"] if (row["difference"] > 0) == higher_is_better else row["second"]
+        rows.append(row | {"p": p, "verdict": f"{better} is better" if p < ALPHA else SAME})
+    return rows
 
 
 def order_checks(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -112,17 +117,47 @@ def order_checks(curves: pd.DataFrame, scale: Scale) -> pd.DataFrame:
                     "better": measure.better,
                 }
                 row |= {"n": len(values)} | _interval("relevance", values[name].to_numpy())
-                row |= {"relevance": row["relevance"], "random": float(np.mean(means))}
                 low, high = np.quantile(means, [0.05, 0.95]).tolist()
-                row |= {"random_low": low, "random_high": high, "reversed": float(other[name].mean())}
+                row |= {
+                    "random": float(np.mean(means)),
+                    "random_low": low,
+                    "random_high": high,
+                    "reversed": float(other[name].mean()),
+                }
                 rows.append(row)
     return pd.DataFrame(rows)
 
 
-def mean_curves(
-    curves: pd.DataFrame, scale: Scale, side: str
-) -> dict[str, tuple[list[float], list[float], list[float]]]:
-    """Method → mean over memes of ``morf`` or ``lerf`` at :data:`GRID`, with low and high.
+ROBUSTNESS: Mapping[str, Better] = {
+    "infidelity": "lower",
+    "max_sensitivity": "lower",
+    "jpeg": "higher",
+    "typo": "higher",
+}
+
+
+def robustness_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over memes with intervals of :data:`ROBUSTNESS`, one row a source, mode and method."""
+    found = []
+    for key, part in _groups(rows, [*_WHERE, "method"]):
+        values = part.groupby("meme_id")[list(ROBUSTNESS)].mean()
+        row: dict[str, Any] = dict(zip([*_WHERE, "method"], key, strict=True)) | {"n": len(values)}
+        for name in ROBUSTNESS:
+            row |= _interval(name, values[name].to_numpy(dtype=float))
+        found.append(row)
+    return pd.DataFrame(found)
+
+
+class Band(NamedTuple):
+    """A curve at :data:`GRID` with a band around it."""
+
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def mean_curves(curves: pd.DataFrame, scale: Scale, side: str) -> dict[str, Band]:
+    """Method → mean over memes of ``morf`` or ``lerf``.
 
     Of the random order the band is that in which 90 % of the draws' means lie; of others the bootstrap interval.
     """
@@ -131,12 +166,12 @@ def mean_curves(
         if method == RANDOM:
             means = np.array([_mean_curve(one, scale, side).mean(axis=0) for _, one in part.groupby("draw")])
             low, high = np.quantile(means, [0.05, 0.95], axis=0)
-            found[str(method)] = (means.mean(axis=0).tolist(), low.tolist(), high.tolist())
-        elif not str(method).endswith(REVERSED):
+            found[str(method)] = Band(means.mean(axis=0).tolist(), low.tolist(), high.tolist())
+        elif not str(method).endswith(f" {REVERSED}"):
             table = _mean_curve(part, scale, side)
             bands = [mean_interval(table[:, index], n_draws=200) for index in range(len(GRID))]
-            found[str(method)] = tuple([getattr(one, name) for one in bands] for name in ("value", "low", "high"))  # type: ignore[assignment]
-    return found  # type: ignore[return-value]
+            found[str(method)] = Band(*(list(column) for column in zip(*bands, strict=True)))
+    return found
 
 
 def by_meme(part: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -144,11 +179,6 @@ def by_meme(part: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     names = {f"{name}:{scale}": name for name in MEASURES}
     table: pd.DataFrame = part.groupby("meme_id")[list(names)].mean().rename(columns=names)
     return table
-
-
-def methods_of(curves: pd.DataFrame) -> list[str]:
-    """The methods that explained, without what they are held against."""
-    return _explained(curves)
 
 
 def _headline_row(names: dict[str, object], part: pd.DataFrame, scale: Scale) -> dict[str, object]:
@@ -165,17 +195,20 @@ def _headline_row(names: dict[str, object], part: pd.DataFrame, scale: Scale) ->
 def _verdict(p: float, difference: float) -> str:
     if p >= ALPHA:
         return SAME
-    return "the rationale's words matter less" if difference < 0 else "the rationale's words matter more"
+    return LESS if difference < 0 else MORE
 
 
 def _interval(name: str, values: np.ndarray) -> dict[str, float]:
+    """The mean with its interval, of which one meme says nothing."""
     found = mean_interval(values)
+    if np.count_nonzero(~np.isnan(values)) < 2:
+        return {name: found.value, f"{name}_low": float("nan"), f"{name}_high": float("nan")}
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _groups(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
+def _groups(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, pd.DataFrame]]:
     if len(frame):
-        yield from frame.groupby(list(names), sort=True)  # type: ignore[misc]
+        yield from frame.groupby(list(names), sort=True)
 
 
 def _explained(part: pd.DataFrame) -> list[str]:

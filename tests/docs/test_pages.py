@@ -32,6 +32,7 @@ def code_of(page: str) -> str:
         ("adding-a-method.md", ["only_this ['forwards'] signed What one word or cell gives", "relevance"]),
         ("adding-an-ocr-engine.md", ["['TOTAL', 'REVENUE', '12']"]),
         ("ground-truth.md", ["words 1.0 cause"]),
+        ("faithfulness.md", ["rumour goes first"]),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) -> None:

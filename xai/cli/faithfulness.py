@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from xai.cli.common import DONE_WITH_FAILURES, DeviceOption, DtypeOption, JsonOption, ModeName, app, resumable
 from xai.display import err, out, print_frame, print_json, progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xai.analysis.report import Table
+    from xai.store import Run
 
 UnitName = Literal["words", "cells", "both"]
 WordWayName = Literal["replace", "mean", "delete", "mask"]
@@ -31,6 +38,9 @@ def faithfulness(
     scale: Annotated[ScaleName, typer.Option(help="Of the numbers shown.")] = "probability",
     draws: Annotated[int, typer.Option(min=1, help="Random orders a target.")] = 10,
     seed: Annotated[int, typer.Option(help="Of the sample and of the random orders.")] = 0,
+    robustness: Annotated[
+        bool, typer.Option("--robustness", help="Infidelity, sensitivity and stability, too; explains memes again.")
+    ] = False,
     budget: Annotated[
         str | None, typer.Option(help="For each run: 90s, 10m, 2h, or 5000f forwards; a random sample is measured.")
     ] = None,
@@ -47,8 +57,6 @@ def faithfulness(
     as_json: JsonOption = False,
 ) -> None:
     """Is the explanation true? Take away what it names, and see what the label loses."""
-    import pandas as pd
-
     from xai.analysis.faithfulness.measuring import Budget, Settings, measure_run, sampled_keys
     from xai.analysis.faithfulness.reporting import Subject, check_requirements, faithfulness_report, unmet
     from xai.analysis.report import write_report
@@ -59,7 +67,9 @@ def faithfulness(
     check_requirements(require or [])
     spend = Budget.parse(budget) if budget else None
     modes = tuple(name.mode for name in mode or ())
-    settings = Settings(units, words, cells, order, targets, with_none, draws, seed=seed, modes=modes)
+    settings = Settings(
+        units, words, cells, order, targets, with_none, draws, seed=seed, modes=modes, robustness=robustness
+    )
     opened = [open_run(path) for path in runs]
     own_task = None if task is None else load_task(task)
     loaded = {
@@ -80,10 +90,8 @@ def faithfulness(
         print_json(report.model_dump(mode="json"))
     else:
         for name in report.headline:
-            table = report.table(name)
-            heads, rows = table.shown()
-            print_frame(table.title, pd.DataFrame(rows, columns=heads))
-            out.print(table.note, markup=False, highlight=False)
+            print_frame(report.table(name).title, _without_intervals(report.table(name)))
+            out.print(report.table(name).note, markup=False, highlight=False)
         out.print(f"report: {paths['html']}", markup=False, highlight=False, soft_wrap=True)
     reasons = unmet(report, require or [])
     for reason in reasons:
@@ -92,7 +100,15 @@ def faithfulness(
         raise typer.Exit(DONE_WITH_FAILURES)
 
 
-def _dtype(runs: list, name: str, model: str | None) -> str:  # type: ignore[type-arg]
+def _without_intervals(table: Table) -> pd.DataFrame:
+    """What the terminal has room for; the report has the intervals."""
+    from xai.analysis.report import formatted
+
+    kept = [name for name in table.columns if not name.endswith(("_low", "_high"))]
+    return table.frame[kept].map(formatted)
+
+
+def _dtype(runs: Sequence[Run], name: str, model: str | None) -> str:
     """That of the run, so that the same quantity is scored."""
     found: str = next(run.config["model"]["dtype"] for run in runs if model or run.config["model"]["name"] == name)
     return found

@@ -13,7 +13,7 @@ import torch
 from xai.analysis.faithfulness.curves import MEASURES, curves, measures
 from xai.analysis.faithfulness.measuring import Settings, measure_input, random_order, true_units
 from xai.analysis.faithfulness.rescoring import Perturbation, rescoring
-from xai.analysis.faithfulness.summaries import SAME, headline
+from xai.analysis.faithfulness.summaries import LESS, SAME, headline
 from xai.analysis.faithfulness.units import UnitKind, ranked, units_of
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_answer, predict
@@ -93,7 +93,7 @@ def test_the_headline_finds_the_two_labels_whose_rationales_lie_and_no_other(
             rows += measure_input(scorer, explanations, settings)[1]
     table = headline(pd.DataFrame(rows).assign(source="planted"), "probability").set_index("target")
     liars = {name for name, label in load_lexicon().labels.items() if not label.faithful}
-    assert set(table.index[table["verdict"] == "the rationale's words matter less"]) == liars
+    assert set(table.index[table["verdict"] == LESS]) == liars
     assert (table.loc[sorted(liars), "p"] < 0.01).all()
     assert set(table.loc[~table.index.isin(liars), "verdict"]) == {SAME}
     assert (np.abs(table.loc[~table.index.isin(liars), "difference"]) < 0.1).all()

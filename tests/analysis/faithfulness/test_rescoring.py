@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from xai.analysis.faithfulness.rescoring import Perturbation, neutral_token, rescoring, stand_in
+from xai.analysis.faithfulness.rescoring import Perturbation, neutral_token, rescoring, stand_in, with_separators
 from xai.analysis.faithfulness.units import Unit, named_units, ranked, unit_values, units_of
 from xai.attribution.perturb import Variant
 from xai.attribution.relevance import target_values
@@ -128,6 +128,18 @@ def test_a_cell_that_is_taken_away_shows_the_mean_colour_or_the_blurred_picture(
     np.testing.assert_allclose(plain[0, 0], np.asarray(picture).reshape(-1, 3).mean(axis=0), atol=0.5)
     blurred = np.asarray(stand_in(picture, "blur"), dtype=float)
     assert blurred.std() < np.asarray(picture, dtype=float).std()
+
+
+def test_a_label_counts_as_gone_where_the_list_ends_before_it(
+    model: VisionLanguageModel, explained: list[Explanation]
+) -> None:
+    first, second = explained[1:]
+    tokens = first.token_table.token
+    text = ["".join(tokens[place] for place in with_separators(target_of(one), one).positions) for one in explained[1:]]
+    assert text == ['":["Smears', '","Loaded Language']
+    assert [one.target for one in (first, second)] == ["Smears", "Loaded Language"]
+    contrastive = target_of(explain(model, explained[0].meme, target_kind="contrastive")[0])
+    assert with_separators(contrastive, first) == contrastive
 
 
 def test_another_prompt_than_the_one_that_was_explained_is_refused(
