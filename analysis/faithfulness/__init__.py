@@ -1,1 +1,1 @@
-"""Whether an explanation is true: what the model does when the parts that it names are taken away."""
+"""Whether an explanation is true: perturbation curves, planted ground truth, sanity checks."""

@@ -45,7 +45,13 @@ def attnlrp_relevance(
     return relevance(model, inputs, targets, method="attnlrp", **options)
 
 
-@method(name="cplrp", needs=["gradients"], source="Ali et al. 2022, arXiv:2202.07304", check=check_options)
+@method(
+    name="cplrp",
+    needs=["gradients"],
+    source="Ali et al. 2022, arXiv:2202.07304",
+    check=check_options,
+    max_residual=1e-3,
+)
 def cplrp_relevance(
     model: nn.Module, inputs: Inputs, targets: Sequence[Target], **options: Unpack[LrpOptions]
 ) -> list[Relevance]:
@@ -146,6 +152,7 @@ def _maps(opened: OpenModel, leaves: Sequence[Tensor]) -> list[list[Floats]]:
     needs=["gradients"],
     baseline="mean embedding, mean image cell",
     source="Sundararajan et al. 2017, arXiv:1703.01365",
+    max_residual=0.05,
 )
 def integrated_gradients(
     model: nn.Module,

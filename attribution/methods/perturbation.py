@@ -65,6 +65,7 @@ def occlusion(
     needs=["forwards"],
     baseline="mean embedding, mean image cell",
     source="Castro et al. 2009, doi:10.1016/j.cor.2008.04.004",
+    max_residual=1e-3,
 )
 def shapley(
     model: nn.Module,

@@ -32,6 +32,8 @@ class Method:
         description: one sentence.
         check: ``check(name, **options)`` refuses options that do not fit each other, by a ValueError. Where the
             function passes unnamed options on, those are the keyword parameters of ``check``.
+        max_residual: of a method that promises that its total is what the target gained from the baseline, the largest
+            residual, relative to that, which it allows itself; ``None`` without that promise.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Method:
     source: str
     description: str
     check: Callable[..., None] | None = field(default=None, repr=False)
+    max_residual: float | None = None
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -125,6 +128,7 @@ def method(
     sign: str = "signed",
     source: str = "",
     check: Callable[..., None] | None = None,
+    max_residual: float | None = None,
 ) -> Callable[[MethodFunction], MethodFunction]:
     """Register a function as a method; the first line of its docstring becomes the description.
 
@@ -141,7 +145,7 @@ def method(
         lines = (function.__doc__ or "").strip().splitlines()
         if not lines:
             raise ValueError(f"attribution method {name!r} needs a docstring that says what it does")
-        _METHODS[name] = Method(name, function, frozenset(needs), baseline, sign, source, lines[0], check)
+        _METHODS[name] = Method(name, function, frozenset(needs), baseline, sign, source, lines[0], check, max_residual)
         return function
 
     return register

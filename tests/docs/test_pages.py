@@ -34,6 +34,7 @@ def code_of(page: str) -> str:
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
+        ("ground-truth.md", ["words 1.0 cause"]),
         ("faithfulness.md", ["rumour goes first"]),
     ],
 )

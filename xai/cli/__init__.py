@@ -15,7 +15,7 @@ __all__ = ["app", "main"]
 
 COMMANDS = (
     *("explain", "show", "explorer", "score", "analyze", "faithfulness"),
-    *("agreement", "categories", "ocr", "planted", "about"),
+    *("agreement", "categories", "ocr", "planted", "bench_methods", "about"),
 )
 """The modules whose import adds their commands, in the order in which `xai --help` lists them."""
 

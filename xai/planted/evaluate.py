@@ -10,11 +10,18 @@ from typing import Any, Literal
 import numpy as np
 
 from xai.analysis.detection.scores import hierarchical_scores
-from xai.attribution.align import cells_touched
+from xai.analysis.faithfulness.ground_truth import (
+    Localisation,
+    UnknownWordsError,
+    ground_truth_frame,
+    ground_truth_section,
+    localise,
+)
+from xai.analysis.report import Section
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_answer, predict
 from xai.planted.lexicon import load_lexicon
-from xai.planted.truth import CauseTruth, planted_meme, planted_memes, truth_of
+from xai.planted.truth import planted_meme, planted_memes, truth_of
 from xai.planted.world import Scene, labels_of, sample_scene, with_other_decoys, without_cause
 from xai.schema import MODES, Explanation, Meme, Mode, Prediction
 from xai.tasks import load_task
@@ -62,9 +69,10 @@ class InterventionScores:
 class PointingScores:
     """Whether a method points at the causes; shares between 0 and 1, higher is better.
 
-    ``word_hit``: the content word with most relevance for a word-caused label is its trigger.
+    ``word_hit``: the word with most relevance for a word-caused label is its trigger.
     ``cell_hit``: the image cell with most relevance for an icon-caused label touches the icon.
-    ``cell_mass``: mean share of the positive image relevance on cells that touch the icon.
+    ``cell_mass``: mean share of the positive image relevance on cells that touch the icon. Definitions and ties:
+    :mod:`xai.analysis.faithfulness.localisation`.
     """
 
     method: str
@@ -125,38 +133,47 @@ def score_pointing(
     model: VisionLanguageModel, memes: Sequence[Meme], method: str, mode: Mode, **options: Any
 ) -> PointingScores:
     """Explain every label that the model answered rightly, with these options, and see where the relevance lies."""
-    words, hits, masses = [], [], []
+    rows = localisations(model, memes, method, mode, **options)
+    words = [row.pointing for row in rows if (row.kind, row.units) == ("word", "words")]
+    icons = [row for row in rows if (row.kind, row.units) == ("icon", "cells")]
+    hits, masses = [row.pointing for row in icons], [row.mass for row in icons]
+    return PointingScores(method, mode, len(words), _mean(words), len(icons), _mean(hits), _mean(masses))
+
+
+def localisations(
+    model: VisionLanguageModel, memes: Sequence[Meme], method: str, mode: Mode, **options: Any
+) -> list[Localisation]:
+    """Explain every label that the model answered rightly and hold each map against the cause."""
+    found: list[Localisation] = []
     for meme, prediction in zip(memes, predict(model, memes, mode=mode), strict=True):
-        causes = {cause.label: cause for cause in truth_of(meme).causes}
-        if not set(causes) & set(prediction.labels):
+        truth = truth_of(meme)
+        if not {cause.label for cause in truth.causes} & set(prediction.labels):
             continue
         for explanation in explain_answer(model, meme, prediction, method=method, targets="each", **options):
-            cause = causes.get(explanation.target)
-            if cause is not None and cause.words and cause.kind == "word":
-                words.append(points_at_word(explanation, cause))
-            if cause is not None and cause.kind == "icon" and explanation.image is not None:
-                hits.append(points_at_icon(explanation, cause))
-                masses.append(mass_on_icon(explanation, cause))
-    return PointingScores(method, mode, len(words), _mean(words), len(hits), _mean(hits), _mean(masses))
+            found += localise(explanation, truth)
+    return found
 
 
-def points_at_word(explanation: Explanation, cause: CauseTruth) -> bool:
-    """Whether the word with most relevance is one that causes the label."""
-    table = explanation.word_table
-    best = int(np.argmax(table.relevance))
-    return (table.start[best], table.end[best]) in cause.words
+def ground_truth_of(explanations: Iterable[Explanation]) -> Section | None:
+    """The planted truth of explanations, of a run say, as a part of a report; ``None`` where no meme carries one.
 
-
-def points_at_icon(explanation: Explanation, cause: CauseTruth) -> bool:
-    """Whether the cell with most relevance touches an icon that causes the label."""
-    image = _image(explanation)
-    return bool(_touched(explanation, cause).flat[int(image.argmax())])
-
-
-def mass_on_icon(explanation: Explanation, cause: CauseTruth) -> float:
-    """Share of the positive image relevance on cells that touch an icon that causes the label."""
-    positive = np.clip(_image(explanation), 0, None)
-    return float(positive[_touched(explanation, cause)].sum() / positive.sum()) if positive.sum() > 0 else 0.0
+    Explanations of another text than the planted one (what OCR read, say) have no truth; they are left out and counted.
+    """
+    rows: list[Localisation] = []
+    n_other_text = 0
+    for explanation in explanations:
+        if "truth" in explanation.meme.metadata:
+            try:
+                rows += localise(explanation, truth_of(explanation.meme))
+            except UnknownWordsError:
+                n_other_text += 1
+    if not rows:
+        return None
+    section = ground_truth_section(ground_truth_frame(rows))
+    if not n_other_text:
+        return section
+    left_out = f"{n_other_text} explanations of another text than the planted one are left out."
+    return section.model_copy(update={"text": f"{section.text}\n\n{left_out}"})
 
 
 def evaluate(
@@ -198,21 +215,6 @@ def _interventions(scene: Scene, rng: Random) -> list[tuple[str, str, Scene, Sce
 def _labels(model: VisionLanguageModel, scenes: Sequence[Scene]) -> list[set[str]]:
     memes = [planted_meme(scene, str(index)) for index, scene in enumerate(scenes)]
     return [set(prediction.labels) for prediction in predict(model, memes)]
-
-
-def _image(explanation: Explanation) -> np.ndarray:
-    if explanation.image is None:
-        raise ValueError("explanations of mode 'text' have no picture to point at")
-    return explanation.image
-
-
-def _touched(explanation: Explanation, cause: CauseTruth) -> np.ndarray:
-    image = _image(explanation)
-    grid = (image.shape[0], image.shape[1])
-    touched = np.zeros(grid, dtype=bool)
-    for box in cause.boxes:
-        touched |= cells_touched(box, explanation.image_size or (1, 1), grid)
-    return touched
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,0 +1,463 @@
+"""Sanity checks of attribution (Adebayo et al. 2018, arXiv:1810.03292): a map must change when its reasons are gone.
+
+Two questions, each asked of the same inputs and the same answer. *Layers*: what becomes of the map when the weights of
+the model are shuffled, from the top layer down, until nothing that it learnt is left? *Label*: what becomes of it when
+the token of another label is explained in the place of this label's? A method whose maps stay as they
+are explains the input, and neither this model nor this answer. A third check takes methods that promise to add up at
+their word.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from xai.analysis.faithfulness.rescoring import prompt_of
+from xai.analysis.faithfulness.similarity import rank_correlation, structural_similarity
+from xai.analysis.faithfulness.units import unit_values, units_of
+from xai.analysis.report import Chart, Section, Series, Table
+from xai.analysis.statistics import Interval, mean_interval
+from xai.attribution.families import family_of
+from xai.attribution.methods import get_method
+from xai.attribution.relevance import Relevance
+from xai.attribution.targets import Target, contrastive_target
+from xai.choice import target_of
+from xai.jobs import inputs_of_answer
+from xai.models import VisionLanguageModel
+from xai.schema import Explanation
+from xai.tasks import Task, load_task
+
+Check = Literal["layers", "label"]
+Units = Literal["words", "cells"]
+UNITS: tuple[Units, ...] = ("words", "cells")
+Progress = Callable[[int], None]
+
+MOST_ALIKE = 0.5
+"""A method fails a check if its maps and their counterparts agree by more than this mean rank correlation."""
+PASSES, FAILS, UNDECIDED = "passes", "FAILS", "not decided"
+
+
+@dataclass(frozen=True)
+class Change:
+    """How alike a map and its counterpart are, on words or on cells.
+
+    ``step`` counts what was shuffled so far, and ``stage`` names the last of it; for the check of labels there is one
+    step, named after the label that was explained instead. The two similarities are those of
+    :mod:`xai.analysis.faithfulness.similarity`, the structural one of cells only.
+    """
+
+    check: Check
+    meme_id: str
+    mode: str
+    method: str
+    target: str
+    step: int
+    stage: str
+    units: Units
+    n_units: int
+    rank_correlation: float
+    structural_similarity: float
+
+
+def check_sanity(
+    model: VisionLanguageModel,
+    explanations: Sequence[Explanation],
+    *,
+    task: Task | None = None,
+    n: int | None = None,
+    seed: int = 0,
+    on_progress: Progress = lambda done: None,
+) -> Section:
+    """All three checks of the methods of some explanations, as a part of a report.
+
+    Args:
+        explanations: of this model, of any methods and modes; see :func:`one_label_each`.
+        n: at most so many explanations of each method and mode; all by default.
+        on_progress: called with the number of steps done since the last call; :func:`n_steps` says of how many.
+
+    Raises:
+        ValueError: nothing to check, or the model reads another prompt than the one that was explained.
+    """
+    chosen = one_label_each(explanations, n)
+    if not chosen:
+        raise ValueError("there is no explanation of a single label to check; explain with --targets each")
+    rows = check_layers(model, chosen, task=task, seed=seed, on_progress=on_progress)
+    rows += check_label(model, chosen, task=task, seed=seed, on_progress=on_progress)
+    return sanity_section(sanity_frame(rows), completeness(explanations))
+
+
+def one_label_each(explanations: Iterable[Explanation], n: int | None = None) -> list[Explanation]:
+    """The first explanation of a single label of each meme, mode and method; of each mode and method at most ``n``."""
+    first: dict[tuple[str, str, str], Explanation] = {}
+    for explanation in explanations:
+        if explanation.target in explanation.prediction.labels:
+            first.setdefault((explanation.method, explanation.mode, explanation.meme.id), explanation)
+    taken: dict[tuple[str, str], list[Explanation]] = {}
+    for (method, mode, _), explanation in first.items():
+        taken.setdefault((method, mode), []).append(explanation)
+    return [explanation for group in taken.values() for explanation in group[:n]]
+
+
+def n_steps(model: VisionLanguageModel, explanations: Sequence[Explanation], n: int | None = None) -> int:
+    """How often :func:`check_sanity` will report progress."""
+    chosen = one_label_each(explanations, n)
+    with_picture = any(explanation.image is not None for explanation in chosen)
+    return len(chosen) * (len(stages(model.model, with_picture=with_picture)) + 1)
+
+
+def check_layers(
+    model: VisionLanguageModel,
+    explanations: Sequence[Explanation],
+    *,
+    task: Task | None = None,
+    seed: int = 0,
+    on_progress: Progress = lambda done: None,
+) -> list[Change]:
+    """Explain again on a copy of the model whose layers are shuffled one after another, and compare with each map.
+
+    The order is output head (where it is not the embeddings), decoder layers from the last to the first, mergers,
+    vision blocks from the last to the first; the latter two for explanations of a picture only. Shuffling permutes the
+    values inside each tensor, so that their spread stays as it was and only what was learnt is gone. ``model`` is not
+    touched.
+
+    Args:
+        explanations: of this model; method, options and target are theirs.
+        on_progress: called with the number of maps made since the last call.
+
+    Raises:
+        ValueError: the model reads another prompt than the one that was explained.
+    """
+    cases = [_case(model, explanation, task) for explanation in explanations]
+    rows = []
+    for step, stage, shuffled in shuffled_models(model, seed, with_picture=any(case.has_cells for case in cases)):
+        for case in cases:
+            if case.has_cells or not stage.startswith(("merger", "vision")):
+                (found,) = case.maps(shuffled.model, [target_of(case.explanation)])
+                rows += case.changes("layers", step, stage, case.stored, found)
+            on_progress(1)
+    return rows
+
+
+def check_label(
+    model: VisionLanguageModel,
+    explanations: Sequence[Explanation],
+    *,
+    task: Task | None = None,
+    seed: int = 0,
+    on_progress: Progress = lambda done: None,
+) -> list[Change]:
+    """Explain each label's token where it parts from another label, and that of the other one; compare the two maps.
+
+    The other label is drawn by ``seed`` from those of the task that were not answered. Up to the place where they part
+    both are the same sequence, so all that differs is what is explained. Explanations of no single label are left out.
+    """
+    rows = []
+    for index, explanation in enumerate(explanations):
+        chosen = task or load_task(explanation.config["task"])
+        pair = _own_and_other(model, explanation, chosen, np.random.default_rng([seed, index]))
+        if pair is not None:
+            case = _case(model, explanation, chosen)
+            with model.lock:
+                own, other = case.maps(model.model, pair)
+            rows += case.changes("label", 1, pair[1].name, own, other)
+        on_progress(1)
+    return rows
+
+
+def shuffled_models(
+    model: VisionLanguageModel, seed: int, *, with_picture: bool
+) -> Iterator[tuple[int, str, VisionLanguageModel]]:
+    """(step, what was shuffled last, the model so far): one copy, more of it shuffled at each step."""
+    # Whoever else explains the model has it patched meanwhile, which the copy must not inherit.
+    with model.lock:
+        shuffled = replace(model, name=f"{model.name}, shuffled", model=copy.deepcopy(model.model))
+    generator = torch.Generator().manual_seed(seed)
+    for step, (stage, modules) in enumerate(stages(shuffled.model, with_picture=with_picture), start=1):
+        for module in modules:
+            _shuffle(module, generator)
+        yield step, stage, shuffled
+
+
+def stages(model: nn.Module, *, with_picture: bool) -> list[tuple[str, list[nn.Module]]]:
+    """What is shuffled together, from the top down, by name."""
+    family = family_of(model)
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
+    found: list[tuple[str, list[nn.Module]]] = []
+    if head.weight is not embeddings.weight:
+        found.append(("output head", [head]))
+    found += _from_the_last("decoder layer", model.get_submodule(family.decoder_layers))
+    if with_picture and family.vision is not None:
+        vision = family.vision
+        deepstack = [model.get_submodule(vision.deepstack_mergers)] if vision.deepstack_mergers else []
+        found.append(("mergers", [model.get_submodule(vision.merger), *deepstack]))
+        found += _from_the_last("vision block", model.get_submodule(vision.blocks))
+    return found
+
+
+def sanity_frame(rows: Iterable[Change]) -> pd.DataFrame:
+    """One row a comparison, with the fields of :class:`Change` as columns."""
+    return pd.DataFrame([asdict(row) for row in rows], columns=[field.name for field in fields(Change)])
+
+
+def verdicts(frame: pd.DataFrame) -> pd.DataFrame:
+    """By mode, method, check and units: how alike the maps are at the end, and what follows from it.
+
+    The end of the check of layers is the last step, where all is shuffled. A method passes if the 95 % interval of the
+    mean rank correlation lies below :data:`MOST_ALIKE`, fails if it lies above, and is not decided otherwise.
+
+    Columns: mode, method, check, units, n (explanations), n_undefined (maps of one value, or of fewer than 3 units),
+    rank_correlation and structural_similarity with intervals, verdict.
+    """
+    last = frame[frame["step"] == frame.groupby(["check", "mode"])["step"].transform("max")]
+    rows = []
+    for names, part in last.groupby(["mode", "method", "check", "units"], sort=False):
+        alike = mean_interval(part["rank_correlation"].to_numpy())
+        rows.append(
+            dict(zip(("mode", "method", "check", "units"), names, strict=True))
+            | {"n": len(part), "n_undefined": int(part["rank_correlation"].isna().sum())}
+            | _columns("rank_correlation", alike)
+            | _columns("structural_similarity", mean_interval(part["structural_similarity"].to_numpy()))
+            | {"verdict": _verdict(alike)}
+        )
+    return pd.DataFrame(rows)
+
+
+def completeness(explanations: Iterable[Explanation]) -> pd.DataFrame:
+    """Whether methods that promise to add up do: total relevance against what the target gained from the baseline.
+
+    Columns: mode, method, n, promised (the largest relative residual that the method's registration allows, or
+    none), residual (median of ``|total / (value - baseline value) - 1|``), largest_residual, verdict.
+    """
+    groups: dict[tuple[str, str, float | None], list[float]] = {}
+    for e in explanations:
+        if get_method(e.method).sign == "signed":
+            off = float("nan") if e.quality.conservation is None else abs(e.quality.conservation - 1)
+            groups.setdefault((e.mode, e.method, _promise(e)), []).append(off)
+    rows = [
+        {
+            "mode": mode,
+            "method": method,
+            "n": len(residuals),
+            "promised": promise,
+            "residual": float(np.nanmedian(residuals)),
+            "largest_residual": float(np.nanmax(residuals)),
+            "verdict": "no promise" if promise is None else (PASSES if np.nanmax(residuals) <= promise else FAILS),
+        }
+        for (mode, method, promise), residuals in groups.items()
+        if not np.isnan(residuals).all()
+    ]
+    columns = ["mode", "method", "n", "promised", "residual", "largest_residual", "verdict"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def sanity_section(frame: pd.DataFrame, residuals: pd.DataFrame | None = None) -> Section:
+    """The checks as a part of a report; methods that fail come first and are named in its words."""
+    table = verdicts(frame)
+    order = {FAILS: 0, UNDECIDED: 1, PASSES: 2}
+    table = table.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    tables = [Table.of("sanity", "Maps that should have changed", table, note=_NOTE)]
+    steps = _by_step(frame)
+    if len(steps):
+        tables.append(Table.of("sanity_layers", "After each step of shuffling", steps, n_shown=40))
+    failed = [f"{method} {_UNNOTICED[check]} ({where})" for method, check, where in _with_verdict(table, FAILS)]
+    undecided = [f"{method}, {check} ({where})" for method, check, where in _with_verdict(table, UNDECIDED)]
+    if residuals is not None and len(residuals):
+        tables.append(Table.of("completeness", "Does relevance add up?", residuals, note=_COMPLETENESS))
+        failed += [
+            f"{row.method} does not add up ({row.mode})" for row in residuals.itertuples() if row.verdict == FAILS
+        ]
+    words = [_TEXT, f"Failed: {'; '.join(failed)}." if failed else "No method failed."]
+    if undecided:
+        words.append(f"Not decided by so few explanations: {'; '.join(undecided)}.")
+    return Section(title="Sanity checks", text="\n\n".join(words), tables=tuple(tables), charts=tuple(_charts(steps)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """An explanation with what it takes to make it again."""
+
+    explanation: Explanation
+    inputs: Mapping[str, Tensor]
+    words: list[list[int]]
+    cells: list[int]
+    grid: tuple[int, int] | None
+    stored: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def has_cells(self) -> bool:
+        return self.grid is not None
+
+    def maps(self, model: nn.Module, targets: Sequence[Target]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Relevance of words and of cells for each target, ``(n_words,)`` and ``(n_cells,)``."""
+        method = get_method(self.explanation.method)
+        options = dict(self.explanation.config.get("options", {}))
+        if "groups" in inspect.signature(method.function).parameters and options.get("groups") is None:
+            options["groups"] = self.words
+        return [self._values(one) for one in method(model, self.inputs, targets, **options)]
+
+    def changes(
+        self, check: Check, step: int, stage: str, first: tuple[np.ndarray, ...], second: tuple[np.ndarray, ...]
+    ) -> list[Change]:
+        """One row for words and one for cells, where there are any."""
+        e, rows = self.explanation, []
+        for units, a, b in zip(UNITS, first, second, strict=True):
+            if a.size:
+                structure = float("nan")
+                if units == "cells" and self.grid is not None:
+                    structure = structural_similarity(a.reshape(self.grid), b.reshape(self.grid))
+                alike = rank_correlation(a, b)
+                rows.append(
+                    Change(check, e.meme.id, e.mode, e.method, e.target, step, stage, units, a.size, alike, structure)
+                )
+        return rows
+
+    def _values(self, relevance: Relevance) -> tuple[np.ndarray, np.ndarray]:
+        words = np.array([relevance.text[tokens].sum() for tokens in self.words])
+        image = relevance.image
+        return words, np.zeros(0) if image is None else image.sum(axis=0)[self.cells]
+
+
+def _case(model: VisionLanguageModel, explanation: Explanation, task: Task | None) -> _Case:
+    inputs = inputs_of_answer(prompt_of(model, explanation, task), explanation.prediction.generated_ids)
+    words, cells = units_of(explanation, "words"), units_of(explanation, "cells")
+    return _Case(
+        explanation=explanation,
+        inputs=inputs,
+        words=[sorted(unit.part.tokens) for unit in words],
+        cells=[min(unit.part.cells) for unit in cells],
+        grid=None if explanation.image is None else (explanation.image.shape[0], explanation.image.shape[1]),
+        stored=(unit_values(words, explanation), unit_values(cells, explanation)),
+    )
+
+
+def _own_and_other(
+    model: VisionLanguageModel, explanation: Explanation, task: Task, rng: np.random.Generator
+) -> tuple[Target, Target] | None:
+    """The label's token where it parts from another label's, and that of the other label at the same place."""
+    answer = explanation.prediction
+    spans = {span.label: span for span in answer.label_spans}
+    others = [name for name in task.label_names if name not in answer.labels]
+    if explanation.target not in spans or not others:
+        return None
+    lead = contrastive_target(
+        model.processor.tokenizer,
+        answer.generated_ids,
+        answer.text,
+        spans[explanation.target],
+        [others[int(rng.integers(len(others)))]],
+        prompt_length=len(explanation.token_table.token) - len(answer.generated_ids),
+    )
+    return Target(lead.name, lead.positions, lead.token_ids), Target(
+        lead.contrast[0], lead.positions, lead.contrast_ids
+    )
+
+
+def _from_the_last(name: str, layers: nn.Module) -> list[tuple[str, list[nn.Module]]]:
+    children = list(layers.children())
+    return [(f"{name} {index + 1}", [children[index]]) for index in reversed(range(len(children)))]
+
+
+@torch.no_grad()
+def _shuffle(module: nn.Module, generator: torch.Generator) -> None:
+    """Permute the values inside every tensor of the module."""
+    for parameter in module.parameters():
+        order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+        parameter.copy_(parameter.flatten()[order].view_as(parameter))
+
+
+def _promise(explanation: Explanation) -> float | None:
+    """The residual that the method allows itself; none where its promise does not reach.
+
+    Without a baseline a total is the target's value for what is linear in the logits only, and not where the relevance
+    of sinks was dropped.
+    """
+    method = get_method(explanation.method)
+    without_baseline = method.baseline == "none"
+    if without_baseline and (explanation.target_kind == "log_probability" or "sinks_dropped" in explanation.settings):
+        return None
+    return method.max_residual
+
+
+def _verdict(alike: Interval) -> str:
+    if alike.high < MOST_ALIKE:
+        return PASSES
+    return FAILS if alike.low > MOST_ALIKE else UNDECIDED
+
+
+def _with_verdict(table: pd.DataFrame, verdict: str) -> list[tuple[str, str, str]]:
+    """(method, check, units and mode in words)."""
+    found = table[table["verdict"] == verdict]
+    return [
+        (str(method), str(check), f"{' and '.join(units)}, {mode}")
+        for (method, check, mode), units in found.groupby(["method", "check", "mode"], sort=False)["units"]
+    ]
+
+
+def _columns(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _by_step(frame: pd.DataFrame) -> pd.DataFrame:
+    layers = frame[frame["check"] == "layers"]
+    rows = []
+    for names, part in layers.groupby(["mode", "units", "method", "step", "stage"], sort=False):
+        rows.append(
+            dict(zip(("mode", "units", "method", "step", "shuffled_last"), names, strict=True))
+            | {"n": len(part)}
+            | _columns("rank_correlation", mean_interval(part["rank_correlation"].to_numpy()))
+            | {"structural_similarity": mean_interval(part["structural_similarity"].to_numpy()).value}
+        )
+    order = ["mode", "units", "method", "step"]
+    return pd.DataFrame(rows, columns=None if rows else order).sort_values(order, kind="stable")
+
+
+def _charts(steps: pd.DataFrame) -> Iterator[Chart]:
+    for (mode, units), group in steps.groupby(["mode", "units"], sort=False):
+        stages_of = group.drop_duplicates("step")
+        named = ", ".join(f"{row.step}: {row.shuffled_last}" for row in stages_of.itertuples())
+        yield Chart(
+            name=f"sanity_layers_{str(mode).replace('+', '_and_')}_{units}",
+            title=f"The model is shuffled from the top: {units}, {mode}",
+            kind="lines",
+            x_label="parts shuffled",
+            y_label="rank correlation with the map of the model as it is",
+            series=tuple(_series(str(method), part) for method, part in group.groupby("method", sort=False)),
+            note=f"0: as it is. {named}.",
+            y_range=(-1.0, 1.0),
+        )
+
+
+def _series(name: str, part: pd.DataFrame) -> Series:
+    columns = (part[f"rank_correlation{end}"].tolist() for end in ("", "_low", "_high"))
+    y, low, high = ((1.0, *(None if np.isnan(value) else value for value in column)) for column in columns)
+    return Series(name=name, x=(0.0, *map(float, part["step"])), y=y, low=low, high=high)
+
+
+_UNNOTICED = {
+    "layers": "does not notice that the model was shuffled",
+    "label": "does not notice which label is explained",
+}
+_TEXT = (
+    "An explanation of this model and this label has to change when the model is destroyed or another label is "
+    f"explained. A method fails where the mean rank correlation stays above {MOST_ALIKE} (its 95 % interval does), and "
+    "passes where it stays below. To pass is necessary and proves nothing: noise that is drawn anew passes as well."
+)
+_NOTE = (
+    "Less alike is better. layers: maps of the model and of its copy with all parts but the embeddings shuffled. "
+    "label: maps of the label's token and of another label's in its place. rank correlation: Spearman, of signed "
+    "relevance, maps of one value left out (n undefined). structural similarity: 3 x 3 cells, zero relevance in the "
+    "middle of the scale. Intervals: 95 %, bootstrap over memes."
+)
+_COMPLETENESS = (
+    "residual: |total relevance / (value - baseline value) - 1|, median over explanations. Methods that promise to add "
+    "up state the largest residual that they allow. CP-LRP promises it for decoders without biases."
+)
