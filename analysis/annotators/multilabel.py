@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from scipy.sparse import csr_array
 
-from xai.analysis.annotators.report import chance
+from xai.analysis.annotators import chance
 from xai.analysis.statistics import Statistic
 
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from xai.analysis.detection import baselines
 from xai.analysis.detection.answered import Answers, answers_of
 from xai.analysis.detection.baselines import label_frequencies
 from xai.analysis.detection.calibration import N_BINS
 from xai.analysis.detection.comparison import N_SWAPS
 from xai.analysis.detection.labelsets import Ancestors, LabelSets, NoneLabel
-from xai.analysis.detection.report import baselines
 from xai.analysis.detection.scores import EACH, Additive, Kind, exact, intervals, measures
 from xai.analysis.statistics import N_DRAWS
 from xai.datasets import read_memes
