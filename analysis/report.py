@@ -128,6 +128,14 @@ class Section(Record):
     charts: tuple[Chart | Heatmap, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
+    def numbered(self, number: int) -> Section:
+        """The same with names that end in a number, so that a report can have several such sections."""
+        parts = {
+            kind: tuple(part.model_copy(update={"name": f"{part.name}_{number}"}) for part in getattr(self, kind))
+            for kind in ("tables", "charts", "pictures")
+        }
+        return self.model_copy(update=parts)
+
 
 class Report(Record):
     """What a command found out. ``headline`` names the tables that the terminal shows.

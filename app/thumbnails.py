@@ -15,8 +15,8 @@ from xai.app.paths import open_picture
 
 THUMBNAIL, VIEW = 320, 1000
 """Longest side in pixels, in lists and on the page of a meme."""
-_BLUR = 18
-_VERSION = 1
+_BLUR = 28
+_VERSION = 2
 
 
 class Thumbnails:

@@ -63,7 +63,6 @@ def category_section(
     contexts: Mapping[str, tuple[str, str | None]],
     *,
     title: str = "Categories",
-    suffix: str = "",
 ) -> Section:
     """Counts, percentages, chi-square and residuals of groups of words by category, for every mode and method.
 
@@ -73,7 +72,6 @@ def category_section(
         tagger: of :func:`~xai.analysis.categories.tagger.get_tagger`.
         contexts: text and language of every meme, as :func:`meme_contexts` has them of a run. A column ``language``
             of the table goes before it.
-        suffix: ends the names of tables and charts, where a report has several such sections.
 
     Returns:
         Tables ``categories`` (a row a mode, method, group and category: n, percent of the group, residual) and
@@ -94,12 +92,7 @@ def category_section(
     tables = (_counts_table(counts, tests), _tests_table(tests, permuted))
     bars = _bars(counts) if len(tests) <= MAX_BARS else ()
     charts = (_residual_map(tests), *bars) if tests else ()
-    return Section(
-        title=title,
-        text=" ".join(said),
-        tables=tuple(one.model_copy(update={"name": one.name + suffix}) for one in tables),
-        charts=tuple(one.model_copy(update={"name": one.name + suffix}) for one in charts),
-    )
+    return Section(title=title, text=" ".join(said), tables=tables, charts=charts)
 
 
 def meme_contexts(run: Run) -> dict[str, tuple[str, str | None]]:

@@ -190,6 +190,13 @@ def sampled_keys(run: Run, settings: Settings) -> list[Key]:
     return [keys[index] for index in order]
 
 
+def measured_explanations(run: Run, measured: Measured, targets: str = "each") -> Iterator[Explanation]:
+    """The explanations that were measured, read as they are asked for."""
+    keys = measured.curves[["meme_id", "mode"]].drop_duplicates() if len(measured.curves) else pd.DataFrame()
+    for meme_id, mode in keys.itertuples(index=False, name=None):
+        yield from explanations_of(run, (meme_id, mode), targets)
+
+
 def explanations_of(run: Run, key: Key, targets: str = "each") -> list[Explanation]:
     """The explanations of one meme and mode: of each label, or where there are none, of all labels together."""
     answer = _rows_of(run.predictions(), key)[0]

@@ -62,9 +62,14 @@ class Subject:
 
 
 def faithfulness_report(
-    subjects: Sequence[Subject], settings: Settings, *, scale: Scale = "probability", pictures: bool = True
+    subjects: Sequence[Subject],
+    settings: Settings,
+    *,
+    scale: Scale = "probability",
+    pictures: bool = True,
+    more: Sequence[Section] = (),
 ) -> Report:
-    """The report on these runs, all measured with the same settings.
+    """The report on these runs, all measured with the same settings; ``more`` stands before the memes to look at.
 
     Raises:
         ValueError: nothing was measured.
@@ -80,6 +85,7 @@ def faithfulness_report(
     ]
     if len(robust):
         sections.append(_robustness_section(robustness_table(robust)))
+    sections += more
     if pictures:
         sections.append(_memes_section(subjects, scale, settings))
     failures = pd.concat([one.measured.failures.assign(run=one.run.path.name) for one in subjects])

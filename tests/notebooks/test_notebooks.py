@@ -12,7 +12,9 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_runs_and_says_what_its_shipped_outputs_say(path: Path) -> None:
+def test_a_notebook_runs_and_says_what_its_shipped_outputs_say(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Streamlit, which another test may have loaded, chooses a backend for all that is started after it.
+    monkeypatch.delenv("MPLBACKEND", raising=False)
     shipped = nbformat.read(path, as_version=4)
     fresh = nbformat.read(path, as_version=4)
     NotebookClient(fresh, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()

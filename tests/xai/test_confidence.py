@@ -20,7 +20,7 @@ from xai.tasks import Task, load_task
 from xai.tasks.answers import Answer, parse_answer
 
 UKRMEME = load_task("ukrmeme")
-ASKING = Task(**{**dict(UKRMEME), "answer": UKRMEME.answer.model_copy(update={"confidence": "confidence"})})
+ASKING = UKRMEME.model_copy(update={"answer": UKRMEME.answer.model_copy(update={"confidence": "confidence"})})
 
 
 def answer(confidence: str, task: Task = ASKING) -> Answer:

@@ -74,18 +74,14 @@ def _categories(
     from xai.analysis.categories.contrast import category_section, meme_contexts
     from xai.cli.categories import tagger_named
 
-    chosen = tagger_named(tagger, model, device)
-    several = len(runs) > 1
-    return [
+    chosen, title = tagger_named(tagger, model, device), "Categories of words"
+    sections = [
         category_section(
-            tables[name].memes,
-            chosen,
-            meme_contexts(run),
-            title=f"Categories of words: {name}" if several else "Categories of words",
-            suffix=f"_{number}" if several else "",
+            tables[name].memes, chosen, meme_contexts(run), title=title if len(runs) == 1 else f"{title}: {name}"
         )
-        for number, (name, run) in enumerate(runs.items(), start=1)
+        for name, run in runs.items()
     ]
+    return sections if len(runs) == 1 else [one.numbered(number) for number, one in enumerate(sections, start=1)]
 
 
 def _opened(paths: Sequence[Path]) -> dict[str, Run]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,8 +14,12 @@ from xai.display import err, out, print_frame, print_json, progress
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xai.analysis.report import Table
+    from xai.analysis.faithfulness.measuring import Settings
+    from xai.analysis.faithfulness.report import Subject
+    from xai.analysis.report import Section, Table
+    from xai.models import VisionLanguageModel
     from xai.store import Run
+    from xai.tasks import Task
 
 UnitName = Literal["words", "cells", "both"]
 WordWayName = Literal["replace", "mean", "delete", "mask"]
@@ -41,6 +45,9 @@ def faithfulness(
     robustness: Annotated[
         bool, typer.Option("--robustness", help="Infidelity, sensitivity and stability, too; explains memes again.")
     ] = False,
+    sanity: Annotated[
+        int, typer.Option(min=0, help="Explanations a method and mode whose map must change with the model; 0: none.")
+    ] = 0,
     budget: Annotated[
         str | None, typer.Option(help="For each run: 90s, 10m, 2h, or 5000f forwards; a random sample is measured.")
     ] = None,
@@ -82,7 +89,8 @@ def faithfulness(
         with resumable(), progress(f"measuring {run.path.name}", len(sampled_keys(run, settings))) as advance:
             found = measure_run(run, used, settings, budget=spend, task=own_task, on_progress=advance)
         subjects.append(Subject(run, found, settings.perturbation.describe(used)))
-    report = faithfulness_report(subjects, settings, scale=scale, pictures=pictures)
+    more = [*_ground_truth(subjects, settings), *_sanity(subjects, settings, loaded, model, own_task, sanity)]
+    report = faithfulness_report(subjects, settings, scale=scale, pictures=pictures, more=more)
     paths = write_report(report, opened[0].reports, "faithfulness")
     if pdf:
         paths["pdf"] = _printed(paths["html"])
@@ -98,6 +106,51 @@ def faithfulness(
         err.print(f"xai: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
     if reasons or any(len(subject.measured.failures) for subject in subjects):
         raise typer.Exit(DONE_WITH_FAILURES)
+
+
+def _ground_truth(subjects: Sequence[Subject], settings: Settings) -> list[Section]:
+    """How the explanations that were measured find the planted causes, if they are of planted memes."""
+    from xai.analysis.faithfulness.measuring import measured_explanations
+    from xai.planted.evaluate import ground_truth_of
+    from xai.planted.groups import is_planted
+
+    found = ground_truth_of(
+        explanation
+        for subject in subjects
+        if is_planted(subject.run)
+        for explanation in measured_explanations(subject.run, subject.measured, settings.targets)
+    )
+    return [found] if found else []
+
+
+def _sanity(
+    subjects: Sequence[Subject],
+    settings: Settings,
+    models: Mapping[str, VisionLanguageModel],
+    given: str | None,
+    task: Task | None,
+    n: int,
+) -> list[Section]:
+    """The sanity checks of ``n`` explanations a method and mode, a section a model."""
+    if not n:
+        return []
+    from xai.analysis.faithfulness.measuring import measured_explanations
+    from xai.analysis.faithfulness.sanity import check_sanity, n_steps, one_label_each
+
+    sections = []
+    for name, model in models.items():
+        explanations = one_label_each(
+            (
+                explanation
+                for subject in subjects
+                if (given or subject.run.config["model"]["name"]) == name
+                for explanation in measured_explanations(subject.run, subject.measured)
+            ),
+            n,
+        )
+        with progress("sanity checks", n_steps(model, explanations)) as advance:
+            sections.append(check_sanity(model, explanations, task=task, on_progress=advance))
+    return sections if len(sections) == 1 else [one.numbered(number) for number, one in enumerate(sections, start=1)]
 
 
 def _without_intervals(table: Table) -> pd.DataFrame:

@@ -56,11 +56,17 @@ def planted_section(
 
 def planted_truths(run: Run) -> dict[str, Truth]:
     """The truth of every meme of a run by its id; empty where the first meme is not a planted one."""
-    metadata = run.predictions().select("meme_id", "metadata")
-    if not any("truth" in json.loads(text or "{}") for _, text in metadata.limit(1).fetchall()):
+    if not is_planted(run):
         return {}
+    metadata = run.predictions().select("meme_id", "metadata")
     found = ((meme, json.loads(text or "{}").get("truth")) for meme, text in metadata.distinct().fetchall())
     return {meme: Truth.model_validate(truth) for meme, truth in found if truth is not None}
+
+
+def is_planted(run: Run) -> bool:
+    """Whether the first meme of a run carries its truth."""
+    first = run.predictions().select("metadata").limit(1).fetchall()
+    return any("truth" in json.loads(text or "{}") for (text,) in first)
 
 
 def planted_regions(metadata: Mapping[str, Any]) -> Sequence[Region]:
