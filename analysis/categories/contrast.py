@@ -63,6 +63,8 @@ def category_section(
     contexts: Mapping[str, tuple[str, str | None]],
     *,
     title: str = "Categories",
+    n_memes: int | None = None,
+    seed: int = 0,
 ) -> Section:
     """Counts, percentages, chi-square and residuals of groups of words by category, for every mode and method.
 
@@ -72,6 +74,7 @@ def category_section(
         tagger: of :func:`~xai.analysis.categories.tagger.get_tagger`.
         contexts: text and language of every meme, as :func:`meme_contexts` has them of a run. A column ``language``
             of the table goes before it.
+        n_memes: where there are more, so many are drawn at random with ``seed``; the section says so.
 
     Returns:
         Tables ``categories`` (a row a mode, method, group and category: n, percent of the group, residual) and
@@ -80,12 +83,13 @@ def category_section(
     Raises:
         ValueError: the table has more than one row of a meme, mode and method; or what the tagger raises.
     """
+    table, drawn = _drawn(table, n_memes, seed)
     words = tagged_words(table, tagger, contexts)
     counts = category_counts(words)
     tests = {key: independence(_known(group)) for key, group in _matrices(counts)}
     permuted = {key: permuted_p(words[(words["mode"] == key[0]) & (words["method"] == key[1])]) for key in tests}
     unknown = int((words["category"] == UNKNOWN).sum())
-    said = [_TEXT.format(tagger=tagger.version)]
+    said = [_TEXT.format(tagger=tagger.version), *drawn]
     said += [f"{unknown} of {len(words)} words have no category and are in no table."] if unknown else []
     answers = ", ".join(f"{name} {n}" for name, n in getattr(tagger, "counts", {}).items())
     said += [f"What the tagger counted: {answers}."] if answers else []
@@ -99,6 +103,16 @@ def meme_contexts(run: Run) -> dict[str, tuple[str, str | None]]:
     """Text and language of every meme of a run, by its id."""
     rows = run.predictions().select("meme_id", "meme_text", "language").fetchall()
     return {meme_id: (text or "", language) for meme_id, text, language in rows}
+
+
+def _drawn(table: pd.DataFrame, n_memes: int | None, seed: int) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of at most so many memes, and what is to be said of it."""
+    memes = np.sort(table["meme_id"].unique().astype(str))
+    if n_memes is None or len(memes) <= n_memes:
+        return table, []
+    chosen = np.random.default_rng(seed).choice(memes, n_memes, replace=False)
+    said = f"These are the words of {n_memes} of {len(memes)} memes, drawn at random with seed {seed}."
+    return table[table["meme_id"].isin(chosen)], [said]
 
 
 def tagged_words(table: pd.DataFrame, tagger: Tagger, contexts: Mapping[str, tuple[str, str | None]]) -> pd.DataFrame:

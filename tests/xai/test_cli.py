@@ -73,6 +73,8 @@ def test_score_and_analyze_print_what_they_write(samples_run: Path) -> None:
     assert "NaN" not in json.dumps(analysis)
     found = read_report(samples_run / "reports" / "analyze.json").table("planted_rationales").frame
     means = found.set_index(["mode", "rationale"])["jaccard"]
+    tagged = read_report(samples_run / "reports" / "analyze.json").table("categories").frame
+    assert set(tagged["group"]) >= {"shared", "rationale only"}
     for mode in ("text", "image+text"):
         assert means[mode, "all labels word-caused and faithful"] >= 0.9
         assert means[mode, "all labels unfaithful"] <= 0.1

@@ -30,6 +30,9 @@ def analyze(
     categories: Annotated[
         TaggerName, typer.Option(help="Who says the semantic categories of words; see `xai categories`.")
     ] = "rules",
+    category_memes: Annotated[
+        int, typer.Option(min=1, help="Of more memes, the words of so many are sorted into categories.")
+    ] = 5000,
     model: Annotated[str | None, typer.Option(help="For --categories local: the model that is asked.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Where the report goes; the first run's reports.")
@@ -55,7 +58,10 @@ def analyze(
     for name, run in opened.items():
         write_agreement(tables[name], run.reports)
     planted = planted_section(opened, tables)
-    sections = [*([planted] if planted else []), *_categories(opened, tables, categories, model, device)]
+    sections = [
+        *([planted] if planted else []),
+        *_categories(opened, tables, categories, category_memes, model, device),
+    ]
     report = agreement_report(opened, tables, pooling=pooling, k=k, sections=sections)
     paths = write_report(report, folder or next(iter(opened.values())).reports, "analyze")
     print_report(report, paths["html"], as_json)
@@ -65,6 +71,7 @@ def _categories(
     runs: Mapping[str, Run],
     tables: Mapping[str, AgreementTables],
     tagger: TaggerName,
+    n_memes: int,
     model: str | None,
     device: str | None,
 ) -> list[Section]:
@@ -77,7 +84,11 @@ def _categories(
     chosen, title = tagger_named(tagger, model, device), "Categories of words"
     sections = [
         category_section(
-            tables[name].memes, chosen, meme_contexts(run), title=title if len(runs) == 1 else f"{title}: {name}"
+            tables[name].memes,
+            chosen,
+            meme_contexts(run),
+            title=title if len(runs) == 1 else f"{title}: {name}",
+            n_memes=n_memes,
         )
         for name, run in runs.items()
     ]

@@ -165,6 +165,18 @@ def test_the_order_of_rows_does_not_matter() -> None:
     assert category_section(TABLE.sample(frac=1, random_state=3), RULES, CONTEXTS) == section
 
 
+def test_of_many_memes_so_many_are_drawn_whatever_the_order_of_rows_and_the_section_says_so() -> None:
+    two = TABLE[TABLE["meme_id"] != "c"]
+    whole, drawn, turned = (
+        category_section(table, get_tagger("rules"), CONTEXTS, n_memes=n, seed=3)
+        for table, n in ((two, 2), (two, 1), (two[::-1], 1))
+    )
+    n_whole, n_drawn, n_turned = (int(section.tables[0].frame["n"].sum()) for section in (whole, drawn, turned))
+    assert 0 < n_drawn == n_turned < n_whole
+    assert "1 of 2 memes, drawn at random with seed 3" in drawn.text
+    assert "drawn at random" not in whole.text
+
+
 def test_unknown_words_are_counted_and_in_no_table() -> None:
     table = pd.concat([TABLE, pd.DataFrame([row("d", "regenschirm mein", "mein")])], ignore_index=True)
     section = category_section(table, RULES, CONTEXTS)
