@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,14 @@ from xai.analysis.rationale.rankings import (
 )
 from xai.analysis.rationale.reading import answers_with_explanations
 from xai.analysis.rationale.regions import Region, RegionsOf, named_boxes, region_agreement, region_weights, regions_in
-from xai.analysis.words import STOPWORDS_VERSION, stop_words
-from xai.attribution.align import Pooling, is_spaceless, normal_form, word_image_relevance
-from xai.attribution.lemmas import lemma_classes, lemmatizer
-from xai.attribution.occurrences import named_words, occurrences
+from xai.analysis.rationale.sides import Sides, cached_form, cells_of, sides_of, text_words, values_of
+from xai.analysis.words import STOPWORDS_VERSION
+from xai.attribution.align import Pooling
+from xai.attribution.lemmas import lemmatizer
 from xai.parts import committed, write_atomically
-from xai.schema import ALL_LABELS, Word
+from xai.schema import ALL_LABELS
 from xai.store import Run, open_run
 from xai.tasks import load_task
-
-MAX_WORDS = 5
-"""At most so many relevance words are compared, however many words the rationale names."""
 
 COUNTS = ("n_exact", "n_inflected", "n_invented", "n_flagged", "n_unplaced")
 """The columns that count words. They are the same for every method and pooling of a run."""
@@ -189,101 +186,21 @@ class _Columns:
     """Rows gathered by column, which takes a fraction of the memory of as many dicts."""
 
     def __init__(self, columns: Mapping[str, pa.DataType]) -> None:
-        self._values: dict[str, list[Any]] = {name: [] for name in columns}
+        self.values_of: dict[str, list[Any]] = {name: [] for name in columns}
         self._kinds = columns
-        self._append = [(name, values.append) for name, values in self._values.items()]
+        self._append = [(name, values.append) for name, values in self.values_of.items()]
 
     def add(self, row: Mapping[str, Any]) -> None:
         for name, append in self._append:
             append(row[name])
 
     def frame(self) -> pd.DataFrame:
-        return pd.DataFrame({name: self._series(name, values) for name, values in self._values.items()})
+        return pd.DataFrame({name: self._series(name, values) for name, values in self.values_of.items()})
 
     def _series(self, name: str, values: list[Any]) -> pd.Series:
         if self._kinds[name] == _REAL:
             return pd.Series(values, dtype=float)
         return pd.Series(values, dtype=object if self._kinds[name] == _TEXTS or None in values or not values else None)
-
-
-@dataclass(frozen=True)
-class _Text:
-    """The words of a meme; ``kept[i]`` is false for a flagged word, and ``placed`` are those whose picture counts."""
-
-    words: tuple[str, ...]
-    spans: tuple[tuple[int, int], ...]
-    kept: tuple[bool, ...]
-    source: str = "text"
-    placed: tuple[Word, ...] = ()
-    n_unplaced: int = 0
-
-    @cached_property
-    def forms(self) -> list[str]:
-        return [_form(word) for word in self.words]
-
-    def in_run(self, index: int) -> bool:
-        """Whether a word of a script without spaces touches another one, so that it may be half a word."""
-        if not _spaceless(self.words[index]):
-            return False
-        start, end = self.spans[index]
-        before, after = index - 1, index + 1
-        return (before >= 0 and self.spans[before][1] == start and _spaceless(self.words[before])) or (
-            after < len(self.words) and self.spans[after][0] == end and _spaceless(self.words[after])
-        )
-
-
-@dataclass(frozen=True)
-class _Rationale:
-    """The content words of a rationale, by where the text has them; ``units`` are what the text is compared with."""
-
-    units: tuple[str, ...]
-    exact: tuple[str, ...]
-    absent: tuple[str, ...]
-    doubtful: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What all explanations of one answer share: both sides' words, and which forms are of one word.
-
-    ``candidates`` are the places of the words that can be relevance words.
-    """
-
-    text: _Text
-    rationale: _Rationale
-    candidates: list[int]
-    same: Mapping[str, str]
-    k: int | None
-
-    @cached_property
-    def units(self) -> frozenset[str]:
-        return frozenset(self.rationale.units)
-
-    @cached_property
-    def in_text(self) -> set[str]:
-        """Classes of the words of the text that are not flagged."""
-        return {self.same[form] for form, kept in zip(self.text.forms, self.text.kept, strict=True) if kept}
-
-    @cached_property
-    def classes(self) -> set[str]:
-        return {self.same[word] for word in self.rationale.units}
-
-    @property
-    def exact_k(self) -> int:
-        named = len(self.rationale.units) - len(self.rationale.absent)
-        return min(named, MAX_WORDS) if self.k is None else self.k
-
-    @property
-    def lemma_k(self) -> int:
-        return min(len(self.classes & self.in_text), MAX_WORDS) if self.k is None else self.k
-
-    def ranked(self, values: Sequence[float]) -> dict[str, float]:
-        """Distinct forms that can be relevance words with their highest values, best first; ties in order of text."""
-        forms = self.text.forms
-        best: dict[str, float] = {}
-        for index in sorted(self.candidates, key=lambda index: -values[index]):
-            best.setdefault(forms[index], float(values[index]))
-        return best
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:
@@ -325,13 +242,12 @@ def _rows(
     """The target and the row of every explanation."""
     column = "word_relevance" if pooling == "sum" else "word_mean_abs"
     for answer, explanations in answers_with_explanations(run, _THEIRS, (*_OURS, column, *_PICTURE), numbers):
-        brought = json.loads(answer["words"] or "[]")
-        text = _text(answer, explanations[0], brought)
-        shared = _answer(answer, text, k)
+        text = text_words(answer, explanations[0])
+        shared = sides_of(answer, text, k)
         about = _about_answer(answer, shared, judge) | {"pooling": pooling}
         concepts = _about_concepts(answer, explanations[0], regions_of)
         for row in explanations:
-            values = _values(row, text, column, pooling)
+            values = values_of(row, text, column, pooling)
             yield (
                 row["target"],
                 {
@@ -344,19 +260,7 @@ def _rows(
             )
 
 
-def _answer(answer: Mapping[str, Any], text: _Text, k: int | None) -> _Answer:
-    language = answer["language"]
-    rationale = _rationale(answer["referred_words"], text, language)
-    stops = stop_words(language)
-    candidates = [
-        index
-        for index, form in enumerate(text.forms)
-        if text.kept[index] and form and (form not in stops or text.in_run(index))
-    ]
-    return _Answer(text, rationale, candidates, lemma_classes([*text.forms, *rationale.units], language), k)
-
-
-def _about_answer(answer: Mapping[str, Any], shared: _Answer, judge: Judge) -> dict[str, Any]:
+def _about_answer(answer: Mapping[str, Any], shared: Sides, judge: Judge) -> dict[str, Any]:
     """The columns that do not depend on what was explained, or by which method."""
     rationale, text = shared.rationale, shared.text
     inflected = tuple(word for word in rationale.absent if shared.same[word] in shared.in_text)
@@ -385,7 +289,7 @@ def _about_answer(answer: Mapping[str, Any], shared: _Answer, judge: Judge) -> d
     }
 
 
-def _compared(answer: _Answer, values: Sequence[float]) -> dict[str, Any]:
+def _compared(answer: Sides, values: Sequence[float]) -> dict[str, Any]:
     """The columns of one explanation's words; all measures are NaN where a side has none."""
     ranked, units = answer.ranked(values), answer.rationale.units
     forms, k = list(ranked), answer.exact_k
@@ -431,7 +335,7 @@ def _about_concepts(
     answer: Mapping[str, Any], row: Mapping[str, Any], regions_of: RegionsOf
 ) -> tuple[int, int, np.ndarray | None]:
     """Concepts that the rationale names, how many have a region, and how much of each cell these cover."""
-    concepts = {form for concept in answer["referred_image_concepts"] if (form := _form(concept))}
+    concepts = {form for concept in answer["referred_image_concepts"] if (form := cached_form(concept))}
     if not concepts or answer["metadata"] in (None, "{}"):
         return len(concepts), 0, None
     try:
@@ -449,69 +353,6 @@ def _pictured(row: Mapping[str, Any], n_concepts: int, n_placed: int, weights: n
     counts: dict[str, Any] = {"n_concepts": n_concepts, "n_placed": n_placed}
     if weights is None:
         return counts | dict.fromkeys(IMAGE_MEASURES, _NAN)
-    found = region_agreement(_image(row), weights)
+    found = region_agreement(cells_of(row), weights)
     values = (found.mass, found.area, found.mass - found.area, found.cell_mass, found.cell_area, found.hit)
     return counts | dict(zip(IMAGE_MEASURES, values, strict=True))
-
-
-def _text(answer: Mapping[str, Any], row: Mapping[str, Any], brought: Sequence[Mapping[str, Any]]) -> _Text:
-    if answer["mode"] == "image" and not len(row["word"]) and brought and row["image_levels"] is not None:
-        words = [Word(**word) for word in brought]
-        placed = tuple(word for word in words if word.box is not None)
-        return _Text(
-            words=tuple(word.text for word in placed),
-            spans=tuple((word.start, word.end) for word in placed),
-            kept=tuple(not word.flags for word in placed),
-            source="picture",
-            placed=placed,
-            n_unplaced=len(words) - len(placed),
-        )
-    flagged = {(word["start"], word["end"]) for word in brought if word.get("flags")}
-    spans = tuple(zip(row["word_start"].tolist(), row["word_end"].tolist(), strict=True))
-    return _Text(words=tuple(row["word"]), spans=spans, kept=tuple(span not in flagged for span in spans))
-
-
-def _values(row: Mapping[str, Any], text: _Text, column: str, pooling: Pooling) -> Sequence[float]:
-    """The values of the words of the text; in the picture, of those whose place is known."""
-    if text.source == "text":
-        values: list[float] = row[column].tolist()
-        return values
-    table = word_image_relevance(text.placed, _image(row), (row["image_width"], row["image_height"]))
-    return [value for value in (table.relevance if pooling == "sum" else table.mean_abs) if value is not None]
-
-
-def _image(row: Mapping[str, Any]) -> np.ndarray:
-    image: np.ndarray = np.reshape(row["image_levels"], row["image_shape"]).sum(axis=0)
-    return image
-
-
-def _rationale(referred: Sequence[str], text: _Text, language: str | None) -> _Rationale:
-    units: dict[str, None] = {}
-    exact, absent, doubtful = [], [], []
-    for word in _named_words(referred, language):
-        indices = _located(word, text)
-        if indices and all(text.kept[index] for index in indices):
-            exact.append(word)
-            units |= dict.fromkeys(text.forms[index] for index in indices)
-        elif indices:
-            doubtful.append(word)
-        else:
-            absent.append(word)
-            units[word] = None
-    return _Rationale(tuple(units), tuple(exact), tuple(absent), tuple(doubtful))
-
-
-def _named_words(referred: Sequence[str], language: str | None) -> list[str]:
-    """Content words of a rationale in normal form, each once, in order."""
-    stops = stop_words(language)
-    return list(dict.fromkeys(word for entry in referred for word in named_words(entry) if word not in stops))
-
-
-def _located(word: str, text: _Text) -> list[int]:
-    """An occurrence of the word in the text; one without a flag comes before others, and there may be none."""
-    found = occurrences(word, text.forms)
-    return min(found, key=lambda run: not all(text.kept[index] for index in run), default=[])
-
-
-_form = lru_cache(maxsize=1 << 17)(normal_form)
-_spaceless = lru_cache(maxsize=1 << 17)(is_spaceless)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xai.analysis.rationale.agreement import COUNTS, IMAGE_MEASURES, MAX_WORDS, AgreementTables
+from xai.analysis.rationale.agreement import COUNTS, IMAGE_MEASURES, AgreementTables
 from xai.analysis.rationale.frequencies import frequent_words
 from xai.analysis.rationale.outcomes import LOW_F1
 from xai.analysis.rationale.rankings import RBO_P
+from xai.analysis.rationale.sides import MAX_WORDS
 from xai.analysis.report import Chart, Heatmap, Report, Section, Series, Table
 from xai.analysis.statistics import LEVEL, N_DRAWS, bootstrap, weighted_mean
 from xai.analysis.words import STOPWORDS_VERSION
