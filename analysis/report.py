@@ -52,6 +52,20 @@ class Table(Record):
         """The table as a data frame."""
         return pd.DataFrame(list(self.rows), columns=list(self.columns))
 
+    def brief(self) -> Table:
+        """The same for a narrow page: no intervals, and names that all rows share are in the title instead."""
+        frame = self.frame
+        plain = [name for name in self.columns if not name.endswith(("_low", "_high"))]
+        shared = {
+            name: frame[name].iloc[0]
+            for name in plain
+            if len(frame) > 1 and frame[name].map(type).eq(str).all() and frame[name].eq(frame[name].iloc[0]).all()
+        }
+        said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shared.items())
+        kept = [name for name in plain if name not in shared]
+        title = f"{self.title} ({said})" if said else self.title
+        return Table.of(self.name, title, frame[kept], note=self.note, n_shown=self.n_shown)
+
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Column heads and cells as text, intervals joined to their values: ``0.512 (0.480 to 0.551)``."""
         at = {name: index for index, name in enumerate(self.columns)}

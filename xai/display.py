@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from xai.schema import Explanation
 
 out, err = Console(), Console(stderr=True)
+ROOM_FOR_INTERVALS = 160
+"""Columns of a terminal from which on tables have their intervals; below, pages alone have them."""
 
 
 def emit(title: str, frame: pd.DataFrame, as_json: bool) -> None:
@@ -59,7 +61,7 @@ def print_report(report: Report, page: Path, as_json: bool) -> None:
         print_json(report.model_dump(mode="json"))
         return
     for name in report.headline:
-        table = report.table(name)
+        table = report.table(name) if out.width >= ROOM_FOR_INTERVALS else report.table(name).brief()
         heads, rows = table.shown()
         print_frame(table.title, pd.DataFrame(rows, columns=heads))
     out.print(f"report     {page}", markup=False, highlight=False, soft_wrap=True)

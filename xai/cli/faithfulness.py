@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from xai.cli.common import DONE_WITH_FAILURES, DeviceOption, DtypeOption, JsonOption, ModeName, app, resumable
-from xai.display import err, out, print_frame, print_json, progress
+from xai.display import err, print_report, progress
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from xai.analysis.faithfulness.measuring import Settings
     from xai.analysis.faithfulness.report import Subject
-    from xai.analysis.report import Section, Table
+    from xai.analysis.report import Section
     from xai.models import VisionLanguageModel
     from xai.store import Run
     from xai.tasks import Task
@@ -94,13 +92,7 @@ def faithfulness(
     paths = write_report(report, opened[0].reports, "faithfulness")
     if pdf:
         paths["pdf"] = _printed(paths["html"])
-    if as_json:
-        print_json(report.model_dump(mode="json"))
-    else:
-        for name in report.headline:
-            print_frame(report.table(name).title, _without_intervals(report.table(name)))
-            out.print(report.table(name).note, markup=False, highlight=False)
-        out.print(f"report: {paths['html']}", markup=False, highlight=False, soft_wrap=True)
+    print_report(report, paths["html"], as_json)
     reasons = unmet(report, require or [])
     for reason in reasons:
         err.print(f"xai: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
@@ -151,14 +143,6 @@ def _sanity(
         with progress("sanity checks", n_steps(model, explanations)) as advance:
             sections.append(check_sanity(model, explanations, task=task, on_progress=advance))
     return sections if len(sections) == 1 else [one.numbered(number) for number, one in enumerate(sections, start=1)]
-
-
-def _without_intervals(table: Table) -> pd.DataFrame:
-    """What the terminal has room for; the report has the intervals."""
-    from xai.analysis.report import formatted
-
-    kept = [name for name in table.columns if not name.endswith(("_low", "_high"))]
-    return table.frame[kept].map(formatted)
 
 
 def _dtype(runs: Sequence[Run], name: str, model: str | None) -> str:
