@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -36,6 +37,8 @@ __all__ = [
 Pooling = Literal["sum", "mean_abs"]
 
 APOSTROPHES = "'’ʼ‘＇`"
+_N_CACHED = 1 << 17
+"""Words whose forms are kept: the same ones come again and again over a run."""
 _Letters = dict[int, str | None]
 _IGNORABLE: _Letters = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff\ufe0e\ufe0f"))
 _BIDI: _Letters = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
@@ -214,11 +217,13 @@ def words_of(meme_text: str, words: tuple[Word, ...] | None) -> tuple[Word, ...]
     return tuple(Word(text=meme_text[start:end], start=start, end=end) for start, end in split_words(meme_text))
 
 
+@lru_cache(maxsize=_N_CACHED)
 def is_spaceless(word: str) -> bool:
     """Whether a word is of Han, Hiragana and Katakana only, which are written without spaces."""
     return _CHARACTERS.fullmatch(word) is not None
 
 
+@lru_cache(maxsize=_N_CACHED)
 def normal_form(word: str) -> str:
     """The form under which two spellings of a word are the same word; ``""`` for punctuation alone.
 

@@ -28,9 +28,9 @@ from xai.analysis.rationale.rankings import (
 )
 from xai.analysis.rationale.reading import answers_with_explanations
 from xai.analysis.rationale.regions import Region, RegionsOf, named_boxes, region_agreement, region_weights, regions_in
-from xai.analysis.rationale.sides import Sides, cached_form, cells_of, sides_of, text_words, values_of
+from xai.analysis.rationale.sides import Sides, cells_of, sides_of, text_words, values_of
 from xai.analysis.words import STOPWORDS_VERSION
-from xai.attribution.align import Pooling
+from xai.attribution.align import Pooling, normal_form
 from xai.attribution.lemmas import lemmatizer
 from xai.parts import committed, write_atomically
 from xai.schema import ALL_LABELS
@@ -335,7 +335,7 @@ def _about_concepts(
     answer: Mapping[str, Any], row: Mapping[str, Any], regions_of: RegionsOf
 ) -> tuple[int, int, np.ndarray | None]:
     """Concepts that the rationale names, how many have a region, and how much of each cell these cover."""
-    concepts = {form for concept in answer["referred_image_concepts"] if (form := cached_form(concept))}
+    concepts = {form for concept in answer["referred_image_concepts"] if (form := normal_form(concept))}
     if not concepts or answer["metadata"] in (None, "{}"):
         return len(concepts), 0, None
     try:

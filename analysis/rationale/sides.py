@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,6 @@ from xai.attribution.align import Pooling, is_spaceless, normal_form, word_image
 from xai.attribution.lemmas import lemma_classes
 from xai.attribution.occurrences import named_words, occurrences
 from xai.schema import Word
-
-cached_form = lru_cache(maxsize=1 << 17)(normal_form)
-"""The normal form of a word; the same words come again and again in a large run."""
-_is_spaceless = lru_cache(maxsize=1 << 17)(is_spaceless)
 
 MAX_WORDS = 5
 """At most so many relevance words are compared, however many words the rationale names."""
@@ -38,16 +34,16 @@ class TextWords:
     @cached_property
     def forms(self) -> list[str]:
         """The words in normal form."""
-        return [cached_form(word) for word in self.words]
+        return [normal_form(word) for word in self.words]
 
     def in_run(self, index: int) -> bool:
         """Whether a word of a script without spaces touches another one, so that it may be half a word."""
-        if not _is_spaceless(self.words[index]):
+        if not is_spaceless(self.words[index]):
             return False
         start, end = self.spans[index]
         before, after = index - 1, index + 1
-        return (before >= 0 and self.spans[before][1] == start and _is_spaceless(self.words[before])) or (
-            after < len(self.words) and self.spans[after][0] == end and _is_spaceless(self.words[after])
+        return (before >= 0 and self.spans[before][1] == start and is_spaceless(self.words[before])) or (
+            after < len(self.words) and self.spans[after][0] == end and is_spaceless(self.words[after])
         )
 
 

@@ -172,17 +172,6 @@ def report_peak(run: Run) -> None:
     print(json.dumps(asdict(Peak(loaded, _resident("VmHWM") if peak_is_reset else _highest()))))
 
 
-def highest_resident() -> int:
-    """The largest resident memory of this process so far, in bytes."""
-    return _resident("VmHWM") if _STATUS.exists() else _highest()
-
-
-def highest_of_children() -> int:
-    """The largest resident memory that a process which this one started and outlived had, in bytes; 0 without one."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
-
-
 def _seconds(run: Run) -> float:
     gc.collect()
     begin = time.perf_counter()

@@ -32,7 +32,7 @@ def analyze(
     ] = "rules",
     category_memes: Annotated[
         int, typer.Option(min=1, help="Of more memes, the words of so many are sorted into categories.")
-    ] = 5000,
+    ] = 2000,
     model: Annotated[str | None, typer.Option(help="For --categories local: the model that is asked.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Where the report goes; the first run's reports.")
