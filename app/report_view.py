@@ -66,7 +66,8 @@ def _lay_down(figure: Any, chart: Chart) -> None:
         xaxis_title=chart.y_label, yaxis_title=chart.x_label, height=110 + max(120, 18 * n), bargap=0.2,
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", range=None, automargin=True)
+    # Without a step Plotly leaves out names where bars are low.
+    figure.update_yaxes(autorange="reversed", range=None, automargin=True, dtick=1)
     figure.update_xaxes(range=chart.y_range)
 
 
