@@ -59,7 +59,9 @@ class Table(Record):
         shared = {
             name: frame[name].iloc[0]
             for name in plain
-            if len(frame) > 1 and frame[name].map(type).eq(str).all() and frame[name].eq(frame[name].iloc[0]).all()
+            if len(frame) > 1
+            and all(isinstance(value, str) for value in frame[name])
+            and frame[name].eq(frame[name].iloc[0]).all()
         }
         said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shared.items())
         kept = [name for name in plain if name not in shared]

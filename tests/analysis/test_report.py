@@ -133,3 +133,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
         read_report(tmp_path / "score.json")
     with pytest.raises(ValueError, match="cannot be read"):
         read_report(tmp_path / "none.json")
+
+
+def test_a_narrow_page_has_no_intervals_and_says_shared_names_in_the_title() -> None:
+    frame = pd.DataFrame({"run": ["a", "a"], "mode": ["text", "image"], "f1": [0.5, 1.0], "f1_low": [0.4, 0.9]})
+    brief = Table.of("by_mode", "By mode", frame).brief()
+    assert brief.title == "By mode (run a)"
+    assert brief.columns == ("mode", "f1")
+    assert brief.rows == (("text", 0.5), ("image", 1.0))
