@@ -31,6 +31,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def columns(self, name: str) -> dict[str, float]:
+        """As the columns of a table, which shows them in one: ``NAME``, ``NAME_low``, ``NAME_high``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 class Comparison(NamedTuple):
     """Two paired samples: mean difference (first minus second) and its interval, p value, and effect size.

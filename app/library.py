@@ -22,7 +22,7 @@ from xai.app.filters import Filter
 from xai.app.paths import picture_folder, resolved_picture
 from xai.parts import Kind, explanation_from_rows, part_path, part_paths
 from xai.schema import ALL_LABELS, SEGMENTS, Explanation
-from xai.store import Run, open_run
+from xai.store import Run, open_run, run_names
 from xai.tasks import load_task
 
 MEMORY = "512MB"
@@ -118,7 +118,7 @@ class Library:
         self._database.execute("SET preserve_insertion_order = false")
         self._database.execute(_TABLES)
         self.runs: dict[str, OpenedRun] = {}
-        names = _names([Path(path) for path in paths])
+        names = run_names([Path(path) for path in paths])
         for number, (name, path) in enumerate(zip(names, paths, strict=True)):
             run = open_run(path)
             folders = tuple(images) or _recorded_folders(self._database, run)
@@ -298,18 +298,6 @@ class Library:
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         # A connection of its own to the same database: threads must not share one.
         return self._database.cursor()
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """Names of run folders that tell them apart: the folder's, with as many of its parents as that takes."""
-    parts = [path.resolve().parts for path in paths]
-    if len(set(parts)) < len(parts):
-        raise ValueError("a run is given twice; name each once")
-    for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(found[-depth:]) for found in parts]
-        if len(set(names)) == len(names):
-            break
-    return names
 
 
 def _recorded_folders(database: duckdb.DuckDBPyConnection, run: Run) -> tuple[Path, ...]:

@@ -360,6 +360,19 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+def input_embeddings(model: nn.Module) -> Any:
+    """The module that looks up the embeddings of tokens, with ``weight`` of shape ``(n_tokens, hidden)``."""
+    # torch types the method of a module as a tensor or a module.
+    pretrained: Any = model
+    return pretrained.get_input_embeddings()
+
+
+def output_embeddings(model: nn.Module) -> Any:
+    """The head that makes logits, with ``weight`` of shape ``(n_tokens, hidden)``."""
+    pretrained: Any = model
+    return pretrained.get_output_embeddings()
+
+
 def family_of(model: nn.Module) -> Family:
     """The family of ``model``.
 

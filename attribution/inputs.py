@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from xai.attribution.families import Family, Grid, Vision, family_of, refuse_unusable_weights
+from xai.attribution.families import (
+    Family,
+    Grid,
+    Vision,
+    family_of,
+    input_embeddings,
+    output_embeddings,
+    refuse_unusable_weights,
+)
 from xai.attribution.patching import exclusive
 from xai.attribution.targets import Target
 
@@ -142,8 +150,7 @@ def cut_inputs(model: nn.Module, inputs: Mapping[str, Tensor], length: int) -> d
     if vision is not None and "pixel_values" in inputs:
         # The processor may have been asked not to return it; the model needs it to place the picture.
         given.setdefault(vision.token_types, (ids == config.image_token_id).long())
-    # torch types the method of a module as a tensor or a module.
-    device = model.get_input_embeddings().weight.device  # type: ignore[operator]
+    device = input_embeddings(model).weight.device
     return {
         # Cloned: tensors made in a caller's inference mode cannot enter a graph.
         name: (tensor[:, :length] if name in SEQUENCE_INPUTS else tensor).to(device).clone()
@@ -215,7 +222,7 @@ def check_targets(model: nn.Module, targets: Sequence[Target], length: int) -> N
     """
     if not targets:
         raise ValueError("no targets: name at least one")
-    n_tokens = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
+    n_tokens = output_embeddings(model).weight.shape[0]
     for target in targets:
         if not target.located:
             raise ValueError(f"target {target.name!r} was not located in the answer; leave it out and report it")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
 
-from xai.attribution.families import Family
+from xai.attribution.families import Family, input_embeddings
 from xai.attribution.inputs import SEQUENCE_INPUTS, Batch, borrow
 from xai.attribution.patching import refuse_patched, replace_forward
 from xai.attribution.relevance import Floats, Leaves, forward_logits, leaves_of, resolved_score
@@ -224,7 +224,7 @@ class OpenModel:
         """Within the block embeddings and image features are those that were put in."""
         vision = self.family.vision
         with ExitStack() as stack:
-            embeddings: nn.Module = self.model.get_input_embeddings()  # type: ignore[operator]
+            embeddings: nn.Module = input_embeddings(self.model)
             stack.callback(embeddings.register_forward_hook(self._put_embeddings).remove)
             if vision is not None and self.levels:
                 source = self.model.get_submodule(vision.source)
@@ -455,7 +455,7 @@ def baselines(opened: OpenModel, baseline: Baseline) -> tuple[Tensor, ...]:
     Raises:
         ValueError: a baseline that is unknown, or a token that the model does not have.
     """
-    module: Any = opened.model.get_input_embeddings()  # type: ignore[operator]
+    module = input_embeddings(opened.model)
     weight: Tensor = module.weight
     if baseline not in ("mean", "zero") and not (isinstance(baseline, int) and 0 <= baseline < len(weight)):
         raise ValueError(f"baseline must be 'mean', 'zero' or a token id below {len(weight)}, not {baseline!r}")

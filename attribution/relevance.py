@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xai.attribution.families import Family, Grid
+from xai.attribution.families import Family, Grid, input_embeddings
 from xai.attribution.gamma import Gammas, gamma_by_layer
 from xai.attribution.grids import reading_order
 from xai.attribution.inputs import Batch, borrow
@@ -347,7 +347,7 @@ def leaves_of(model: nn.Module, family: Family, *, cut_image: bool = True) -> It
         return vision.with_features(output, leaves.image)
 
     with ExitStack() as stack:
-        embeddings: nn.Module = model.get_input_embeddings()  # type: ignore[operator]
+        embeddings: nn.Module = input_embeddings(model)
         stack.callback(embeddings.register_forward_hook(take_embeddings).remove)
         if vision is not None:
             stack.callback(model.get_submodule(vision.source).register_forward_hook(take_image).remove)

@@ -19,6 +19,8 @@ from xai.attribution.families import (
     UnsupportedModelError,
     Vision,
     family_of,
+    input_embeddings,
+    output_embeddings,
     refuse_unusable_configuration,
     refuse_unusable_weights,
 )
@@ -209,7 +211,7 @@ def _whole_model(model: nn.Module, name: str, inputs: Mapping[str, Tensor]) -> I
     """Whether the rules change the output, and whether its value arrives at the input."""
     last = inputs["input_ids"].shape[1] - 1
     generator = torch.Generator().manual_seed(0)
-    n_tokens = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
+    n_tokens = output_embeddings(model).weight.shape[0]
     tokens = torch.randint(n_tokens, (N_CANDIDATES,), generator=generator).tolist()
     candidates = [Target("self-check", (last,), (token,)) for token in tokens]
     values = target_values(model, inputs, candidates)
@@ -225,12 +227,12 @@ def _whole_model(model: nn.Module, name: str, inputs: Mapping[str, Tensor]) -> I
 
 def _probes(model: nn.Module, family: Family) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Short random inputs, a text and, if the family sees and it is cheap, a picture before a text."""
-    device = model.get_input_embeddings().weight.device  # type: ignore[operator]
+    device = input_embeddings(model).weight.device
     generator = torch.Generator().manual_seed(0)
     config: Any = model.config
     named = {getattr(config, name) for name in dir(config) if name.endswith(("token_id", "token_index"))}
     special = {token for token in named if isinstance(token, int)}
-    n_rows = model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    n_rows = input_embeddings(model).weight.shape[0]
     drawn = torch.randint(n_rows, (N_TOKENS + len(special) + 64,), generator=generator).tolist()
     words = [token for token in drawn if token not in special][:N_TOKENS]
     yield "text", {"input_ids": torch.tensor([words], device=device)}

@@ -53,8 +53,8 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def print_report(report: Report, page: Path, as_json: bool) -> None:
-    """A report as JSON for machines; or its headline tables, and where the page is."""
+def print_report(report: Report, page: Path | None, as_json: bool) -> None:
+    """A report as JSON for machines; or its headline tables, and where the page is, if it was written."""
     import pandas as pd
 
     if as_json:
@@ -64,7 +64,8 @@ def print_report(report: Report, page: Path, as_json: bool) -> None:
         table = report.table(name) if out.width >= ROOM_FOR_INTERVALS else report.table(name).brief()
         heads, rows = table.shown()
         print_frame(table.title, pd.DataFrame(rows, columns=heads))
-    out.print(f"report     {page}", markup=False, highlight=False, soft_wrap=True)
+    if page is not None:
+        out.print(f"report     {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 def records(frame: pd.DataFrame) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from xai.attribution.align import text_relevance, token_shares, word_relevance, words_of
-from xai.attribution.families import family_of, refuse_unusable_weights
+from xai.attribution.families import family_of, input_embeddings, refuse_unusable_weights
 from xai.attribution.inputs import borrow
 from xai.attribution.methods import get_method
 from xai.attribution.methods.attention import eager_attention
@@ -194,7 +194,7 @@ def _prediction(
 
 
 def _check_ids(model: VisionLanguageModel, ids: Sequence[int]) -> None:
-    n_tokens = model.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    n_tokens = input_embeddings(model.model).weight.shape[0]
     if not ids:
         raise ValueError("the answer has no token; give its text or its token ids")
     unknown = [token for token in ids if not 0 <= token < n_tokens]

@@ -189,6 +189,21 @@ def open_run(path: str | Path) -> Run:
     return Run(path)
 
 
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Names that tell run folders apart: the folder's own, with as many of its parents as that takes.
+
+    Raises:
+        ValueError: a folder is given twice.
+    """
+    parts = [path.resolve().parts for path in paths]
+    if len(set(parts)) < len(parts):
+        raise ValueError("a run is given twice; name each once")
+    depth = 1
+    while len({found[-depth:] for found in parts}) < len(parts):
+        depth += 1
+    return ["/".join(found[-depth:]) for found in parts]
+
+
 class Run:
     """A run folder, read only; tables are DuckDB relations (``.df()`` makes them pandas).
 

@@ -230,7 +230,7 @@ def _class_table(labels: Sequence[str], pairs: Sequence[_Pair], results: _Result
         row: dict[str, str | float] = {"class": label}
         for pair, of_pair in zip(pairs, results.pairs, strict=True):
             kappa, name = of_pair[len(OF_PAIRS) + place][2], " and ".join(pair.names)
-            row |= {name: kappa.value, f"{name}_low": kappa.low, f"{name}_high": kappa.high}
+            row |= kappa.columns(name)
         rows.append(row)
     return Table.of("class_pairs", "Cohen's kappa of every two annotators", pd.DataFrame(rows))
 
@@ -244,8 +244,7 @@ def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results
         given_by = zip(annotations.annotators, counts[:, place], strict=True)
         row = {"class": label, **{f"by {name}": int(n) for name, n in given_by}}
         row |= {"in_mean": bool(n_pairs)} if len(pairs) == 1 else {"pairs_in_mean": n_pairs}
-        row |= {"cohen": cohen.value, "cohen_low": cohen.low, "cohen_high": cohen.high}
-        row |= {"fleiss": fleiss.value, "fleiss_low": fleiss.low, "fleiss_high": fleiss.high}
+        row |= cohen.columns("cohen") | fleiss.columns("fleiss")
         rows.append(row)
     note = (
         "by …: how often the annotator gave the class. in mean: whether, or in how many pairs, it counts in the mean "

@@ -154,12 +154,14 @@ def cause_cells(explanation: Explanation, cause: Cause, truth: Truth) -> np.ndar
     grid = (image.shape[0], image.shape[1])
     size = explanation.image_size or (1, 1)
 
-    def mask(boxes: Iterable[Box]) -> np.ndarray:
-        touched = [cells_touched(box, size, grid) for box in boxes]
-        return np.any(touched, axis=0) if touched else np.zeros(grid, dtype=bool)
-
     others = [box for other in truth.causes for box in other.boxes]
-    return _placed(mask(cause.boxes), mask(others), mask(truth.decoy_boxes))
+    return _placed(*(touched_by_any(boxes, size, grid) for boxes in (cause.boxes, others, truth.decoy_boxes)))
+
+
+def touched_by_any(boxes: Iterable[Box], image_size: tuple[int, int], grid: tuple[int, int]) -> np.ndarray:
+    """The cells that one of the boxes touches, bool ``(grid_h, grid_w)``; none without a box."""
+    touched = [cells_touched(box, image_size, grid) for box in boxes]
+    return np.any(touched, axis=0) if touched else np.zeros(grid, dtype=bool)
 
 
 def ground_truth_section(frame: pd.DataFrame) -> Section:
@@ -276,7 +278,7 @@ def _with_intervals(part: pd.DataFrame, names: Sequence[str]) -> dict[str, float
     intervals = _means_over_memes(part[list(names)].to_numpy(dtype=float), part["meme_id"])
     columns: dict[str, float] = {}
     for name, interval in zip(names, intervals, strict=True):
-        columns |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        columns |= interval.columns(name)
     return columns
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xai.analysis.faithfulness.curves import MAX_POINTS, Curve, curves, measures
+from xai.analysis.faithfulness.ground_truth import touched_by_any
 from xai.analysis.faithfulness.rescoring import SCALES, Perturbation, Rescorer, Scale, Scores, rescoring
 from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
@@ -251,7 +252,6 @@ def random_order(n_units: int, seed: int, draw: int) -> tuple[int, ...]:
 
 def true_units(units: Sequence[Unit], explanation: Explanation) -> tuple[int, ...]:
     """The units that cause the target in the planted world; none of a meme that carries no truth."""
-    from xai.attribution.align import cells_touched
     from xai.planted.truth import truth_of
 
     if "truth" not in explanation.meme.metadata:
@@ -262,8 +262,9 @@ def true_units(units: Sequence[Unit], explanation: Explanation) -> tuple[int, ..
     image, size = explanation.image, explanation.image_size
     touched: set[tuple[int, int]] = set()
     if image is not None and size is not None:
-        for box in (box for cause in causes for box in cause.boxes):
-            touched |= {(int(r), int(c)) for r, c in np.argwhere(cells_touched(box, size, image.shape))}
+        boxes = (box for cause in causes for box in cause.boxes)
+        found = touched_by_any(boxes, size, (image.shape[0], image.shape[1]))
+        touched = {(row, column) for row, column in np.argwhere(found).tolist()}
     return tuple(
         index for index, unit in enumerate(units) if set(unit.spans) & spans or (unit.cell and unit.cell in touched)
     )

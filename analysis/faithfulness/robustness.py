@@ -16,6 +16,7 @@ from torch import Tensor
 
 from xai.analysis.faithfulness.curves import Scorer
 from xai.analysis.faithfulness.units import Unit
+from xai.attribution.families import input_embeddings
 from xai.choice import TargetChoice
 from xai.jobs import Job
 from xai.models import VisionLanguageModel
@@ -74,7 +75,7 @@ def max_sensitivity(
     """
     job = job_of(model, explanation, task)
     prompt = job.encode(explanation.meme)
-    embedding = model.model.get_input_embeddings()  # type: ignore[operator]
+    embedding = input_embeddings(model.model)
     ids = torch.tensor([[*prompt.inputs["input_ids"][0].tolist(), *explanation.prediction.generated_ids]])
     with torch.no_grad():
         base = embedding(ids.to(model.device)).detach()

@@ -13,7 +13,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from xai.analysis.faithfulness.similarity import rank_correlation, structural_si
 from xai.analysis.faithfulness.units import unit_values, units_of
 from xai.analysis.report import Chart, Section, Series, Table
 from xai.analysis.statistics import Interval, mean_interval
-from xai.attribution.families import family_of
+from xai.attribution.families import family_of, input_embeddings, output_embeddings
 from xai.attribution.methods import get_method
 from xai.attribution.relevance import Relevance
 from xai.attribution.targets import Target, contrastive_target
@@ -189,8 +189,8 @@ def shuffled_models(
 def stages(model: nn.Module, *, with_picture: bool) -> list[tuple[str, list[nn.Module]]]:
     """What is shuffled together, from the top down, by name."""
     family = family_of(model)
-    head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
+    head = output_embeddings(model)
+    embeddings = input_embeddings(model)
     found: list[tuple[str, list[nn.Module]]] = []
     if head.weight is not embeddings.weight:
         found.append(("output head", [head]))
@@ -224,8 +224,8 @@ def verdicts(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             dict(zip(("mode", "method", "check", "units"), names, strict=True))
             | {"n": len(part), "n_undefined": int(part["rank_correlation"].isna().sum())}
-            | _columns("rank_correlation", alike)
-            | _columns("structural_similarity", mean_interval(part["structural_similarity"].to_numpy()))
+            | alike.columns("rank_correlation")
+            | mean_interval(part["structural_similarity"].to_numpy()).columns("structural_similarity")
             | {"verdict": _verdict(alike)}
         )
     return pd.DataFrame(rows)
@@ -402,10 +402,6 @@ def _with_verdict(table: pd.DataFrame, verdict: str) -> list[tuple[str, str, str
     ]
 
 
-def _columns(name: str, interval: Interval) -> dict[str, float]:
-    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-
-
 def _by_step(frame: pd.DataFrame) -> pd.DataFrame:
     layers = frame[frame["check"] == "layers"]
     rows = []
@@ -413,7 +409,7 @@ def _by_step(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             dict(zip(("mode", "units", "method", "step", "shuffled_last"), names, strict=True))
             | {"n": len(part)}
-            | _columns("rank_correlation", mean_interval(part["rank_correlation"].to_numpy()))
+            | mean_interval(part["rank_correlation"].to_numpy()).columns("rank_correlation")
             | {"structural_similarity": mean_interval(part["structural_similarity"].to_numpy()).value}
         )
     order = ["mode", "units", "method", "step"]

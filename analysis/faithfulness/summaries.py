@@ -202,8 +202,8 @@ def _interval(name: str, values: np.ndarray) -> dict[str, float]:
     """The mean with its interval, of which one meme says nothing."""
     found = mean_interval(values)
     if np.count_nonzero(~np.isnan(values)) < 2:
-        return {name: found.value, f"{name}_low": float("nan"), f"{name}_high": float("nan")}
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+        found = found._replace(low=float("nan"), high=float("nan"))
+    return found.columns(name)
 
 
 def _groups(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, pd.DataFrame]]:

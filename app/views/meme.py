@@ -228,7 +228,8 @@ def _picture_panel(key: Key, row: dict[str, Any], e: Explanation, found: WordVal
         st.caption("There is no picture, and no relevance of one.")
         _controls(e)
         return
-    size = e.image_size or (picture.size if picture else (e.image.shape[1], e.image.shape[0]))  # type: ignore[union-attr]
+    grid = (1, 1) if e.image is None else (e.image.shape[1], e.image.shape[0])
+    size = e.image_size or (picture.size if picture else grid)
     under = picture or Image.new("RGB", (VIEW, max(1, round(VIEW * size[1] / size[0]))), "white")
     layer = _layer(e, limit)
     marks = word_marks(e, found) if st.session_state["meme.boxes"] else []

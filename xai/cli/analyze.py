@@ -98,13 +98,10 @@ def _categories(
 def _opened(paths: Sequence[Path]) -> dict[str, Run]:
     """The runs by the names of their folders, with as much of the path as tells them apart."""
     from xai.schema import ALL_LABELS
-    from xai.store import open_run
+    from xai.store import open_run, run_names
 
     whole = list(dict.fromkeys(path.resolve() for path in paths))
-    depth = 1
-    while len({path.parts[-depth:] for path in whole}) < len(whole):
-        depth += 1
-    opened = {"/".join(path.parts[-depth:]): open_run(path) for path in whole}
+    opened = {name: open_run(path) for name, path in zip(run_names(whole), whole, strict=True)}
     for name, run in opened.items():
         if not len(run.explanations().filter(f"target = '{ALL_LABELS}'").limit(1)):
             raise ValueError(

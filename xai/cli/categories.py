@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xai.cli.common import DeviceOption, JsonOption, app
-from xai.display import emit, out, print_frame
+from xai.display import emit, print_report
 
 if TYPE_CHECKING:
     from xai.analysis.categories import Tagger
@@ -37,24 +37,14 @@ def categories_validate(
     as_json: JsonOption = False,
 ) -> None:
     """Accuracy, F1 by category, confusion and Cohen's kappa of a tagger against gold words."""
-    import pandas as pd
-
     from xai.analysis.categories.validation import SHIPPED, SHIPPED_GOLD, read_gold, validate
     from xai.analysis.report import write_report
 
     path = SHIPPED_GOLD if gold == SHIPPED and not Path(gold).exists() else Path(gold)
     words = read_gold(path)
     report = validate(words, tagger_named(tagger, model, device), source=SHIPPED if path == SHIPPED_GOLD else path.name)
-    if out_folder is not None:
-        write_report(report, out_folder, "categories")
-    if as_json:
-        print(report.model_dump_json(indent=1))
-        return
-    for table in map(report.table, report.headline):
-        heads, rows = table.shown()
-        print_frame(table.title, pd.DataFrame(rows, columns=heads))
-    if out_folder is not None:
-        out.print(f"wrote {out_folder / 'categories.html'}", markup=False, highlight=False, soft_wrap=True)
+    page = None if out_folder is None else write_report(report, out_folder, "categories")["html"]
+    print_report(report, page, as_json)
 
 
 @categories_app.command("tag")

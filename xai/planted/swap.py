@@ -8,6 +8,7 @@ from itertools import chain
 
 import torch
 
+from xai.attribution.families import input_embeddings, output_embeddings
 from xai.models import VisionLanguageModel, fingerprint
 from xai.planted.lexicon import Vocabulary, load_lexicon
 from xai.planted.truth import CauseTruth, Truth
@@ -29,7 +30,7 @@ def with_swapped_words(model: VisionLanguageModel, first: str, second: str) -> V
     pairs = [(_token(model, one), _token(model, other)) for one, other in paired_words(first, second)]
     changed = copy.deepcopy(model.model)
     ours, theirs = (list(tokens) for tokens in zip(*chain(pairs, ((b, a) for a, b in pairs)), strict=True))
-    heads = (changed.get_input_embeddings(), changed.get_output_embeddings())  # type: ignore[operator]
+    heads = (input_embeddings(changed), output_embeddings(changed))
     # Where the head is the embeddings, there is one matrix to change and not two.
     for weight in {id(head.weight): head.weight for head in heads}.values():
         with torch.no_grad():
