@@ -81,9 +81,17 @@ def score_variants(
         UnsupportedModelError: unknown family or unusable weights.
         ValueError: inputs, targets or variants that do not fit each other or the model.
     """
-    options = {"batch_size": batch_size, "baseline": baseline, "reuse_prefix": reuse_prefix}
     with open_model(model, inputs, targets, gradients=False) as opened:
-        return VariantScorer(opened, variants, words=words, pixels=pixels, **options)(variants)  # type: ignore[arg-type]
+        scorer = VariantScorer(
+            opened,
+            variants,
+            batch_size=batch_size,
+            baseline=baseline,
+            reuse_prefix=reuse_prefix,
+            words=words,
+            pixels=pixels,
+        )
+        return scorer(variants)
 
 
 @contextmanager
@@ -204,8 +212,9 @@ class OpenModel:
         """:attr:`levels` of other pictures of the same grids, ``(batch, rows, …) -> (batch, n_tokens, hidden)``."""
         n = len(pixel_values)
         grids = {name: self.batch.inputs[name].repeat(n, 1) for name in self._grid_inputs}
-        with torch.no_grad(), leaves_of(self.model, self.family) as leaves:
-            self.model.get_image_features(pixel_values.flatten(0, 1), **grids)  # type: ignore[operator]
+        model: Any = self.model
+        with torch.no_grad(), leaves_of(model, self.family) as leaves:
+            model.get_image_features(pixel_values.flatten(0, 1), **grids)
         return tuple(level.detach().reshape(n, -1, level.shape[-1]) for level in leaves.image)
 
     def values_of(self, logits: Tensor) -> Tensor:
