@@ -72,7 +72,7 @@ def agreement_by_size(p: np.ndarray, q: np.ndarray, max_a: int, max_b: int, *, s
     table = np.stack([1 - apart, *(shared / np.maximum(n, 1) for n in (b, a)), 2 * shared / np.maximum(a + b, 1)])
     table[:, 0, :] = table[:, :, 0] = 0
     table[:, 0, 0] = 1
-    return table
+    return np.asarray(np.clip(table, 0, 1))
 
 
 def expected_slopes(first: Habits, second: Habits) -> np.ndarray:

@@ -65,7 +65,7 @@ def bootstrapped_agreement(first: np.ndarray, second: np.ndarray) -> Statistic:
         change = np.concatenate([in_a.labels - a.labels, in_b.labels - b.labels], axis=1)
         if np.abs(change).max(initial=0) > 1e-12:  # all items at once do not need the slopes, which take a while
             slopes = slopes if len(slopes) else chance.expected_slopes(a, b)
-            expected += change @ slopes
+            expected = np.clip(expected + change @ slopes, 0, 1)
         return adjusted(_means(weights, observed), expected)
 
     return statistic

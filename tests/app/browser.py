@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -96,6 +97,24 @@ class Browser:
         found[0].click()
         time.sleep(0.3)
         self.rest()
+
+    def click_bar(self, index: int, chart: int = 0) -> None:
+        """Point at a bar of a chart, and click once the chart has noticed.
+
+        Plotly takes a click for one on the bar that it shows as hovered, and looks for that some time after a move.
+        """
+        from selenium.webdriver import ActionChains
+
+        deadline = time.monotonic() + SECONDS
+        for step in count():
+            plot = self.find(".js-plotly-plot")[chart]
+            bar = plot.find_elements("css selector", ".barlayer .point path")[index]
+            ActionChains(self.driver).move_to_element_with_offset(bar, step % 3, 0).perform()
+            time.sleep(0.3)
+            if plot.find_elements("css selector", ".hoverlayer .hovertext"):
+                break
+            assert time.monotonic() < deadline, "the chart shows no bar as hovered"
+        ActionChains(self.driver).click().perform()
 
     def press(self, keys: str, css: str = "body") -> None:
         # What is pressed goes to what has the focus; a slider's own element is hidden and cannot be typed into.

@@ -133,10 +133,7 @@ def test_from_the_list_to_the_ten_with_the_least_agreement_and_on_to_the_next(br
 def test_a_bar_of_the_overview_lists_its_memes(browser: Browser) -> None:
     browser.size(2400)
     browser.open("overview")
-    bars = browser.find(".js-plotly-plot")[0].find_elements("css selector", ".barlayer .point path")
-    from selenium.webdriver import ActionChains
-
-    ActionChains(browser.driver).move_to_element(bars[0]).click().perform()
+    browser.click_bar(0)
     deadline = time.monotonic() + 30
     while "f_label" not in browser.driver.current_url and time.monotonic() < deadline:
         time.sleep(0.2)
