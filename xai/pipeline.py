@@ -13,6 +13,7 @@ from xai.choice import StageError, TargetChoice, Targets, choice_of
 from xai.datasets import read_memes
 from xai.given import Answer, GivenAnswers, read_answers
 from xai.jobs import Job
+from xai.limits import DEFAULT_LIMITS, Limits
 from xai.models import VisionLanguageModel
 from xai.ocr import TextSource, with_text
 from xai.prompts import EncodedPrompt, PromptStyle
@@ -44,6 +45,7 @@ def explain(
     answer: Answer | None = None,
     style: PromptStyle | None = None,
     max_new_tokens: int = 512,
+    limits: Limits = DEFAULT_LIMITS,
     **options: Any,
 ) -> Explanation:
     """Let the model label one meme and explain the labels that it wrote.
@@ -59,13 +61,14 @@ def explain(
         method: a name from ``xai methods``. Methods that take the text apart get its words.
         options: of the method, by name; ``xai methods`` lists them.
         style: prompt language and variant; the model's own by default.
+        limits: how large picture, text and prompt may be; see :mod:`xai.limits`.
 
     Raises:
         ValueError: the meme lacks what the mode needs, the answer does not hold what is to be explained, a name
             is unknown, or the model cannot be explained.
     """
     choice = choice_of(target, target_kind, against, span)
-    job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice)
+    job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice, limits)
     job.check()
     prompt = job.encode(meme)
     (prediction,) = job.answer([meme], [prompt]) if answer is None else [job.given(meme, answer)]
@@ -84,6 +87,7 @@ def explain_answer(
     target_kind: TargetKind = "logit",
     against: str | None = None,
     style: PromptStyle | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     **options: Any,
 ) -> list[Explanation]:
     """Explain an answer that the model gave already, by the ids that it generated: all labels together, then each.
@@ -96,7 +100,7 @@ def explain_answer(
         ValueError: the answer holds no label to explain, or a name is unknown.
     """
     choice = TargetChoice(targets, kind=target_kind, against=against)
-    job = Job(model, _task(task), prediction.mode, style or model.style, method, options, choice=choice)
+    job = Job(model, _task(task), prediction.mode, style or model.style, method, options, choice=choice, limits=limits)
     job.check()
     return job.explain(meme, job.encode(meme), prediction)
 
@@ -110,13 +114,14 @@ def predict(
     style: PromptStyle | None = None,
     batch_size: int = 16,
     max_new_tokens: int = 512,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[Prediction]:
     """The model's answers to memes, in their order, without explanations.
 
     Raises:
         ValueError: a meme lacks what the mode needs.
     """
-    job = Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens)
+    job = Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens, limits=limits)
     predictions: list[Prediction] = []
     for start in range(0, len(memes), batch_size):
         batch = memes[start : start + batch_size]
@@ -142,6 +147,7 @@ def explain_dataset(
     batch_size: int = 8,
     limit: int | None = None,
     max_new_tokens: int = 512,
+    limits: Limits = DEFAULT_LIMITS,
     options: Mapping[str, Any] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> RunSummary:
@@ -159,6 +165,7 @@ def explain_dataset(
         text: what the prompt gets: the dataset's text, that of the OCR, or the dataset's with the places of its words
             that the OCR found; the latter two of memes that ``xai ocr`` wrote (see :mod:`xai.ocr`).
         batch_size: memes answered at once.
+        limits: how large picture, text and prompt may be; a longer text is cut and flagged (see :mod:`xai.limits`).
         options: of the method, by name; ``xai methods`` lists them.
         on_progress: called with the number of memes finished since the last call.
 
@@ -167,7 +174,7 @@ def explain_dataset(
     """
     chosen, style = _task(task), style or model.style
     choice = TargetChoice(targets, kind=target_kind, against=against)
-    jobs = [Job(model, chosen, mode, style, method, options or {}, max_new_tokens, choice) for mode in modes]
+    jobs = [Job(model, chosen, mode, style, method, options or {}, max_new_tokens, choice, limits) for mode in modes]
     for job in jobs:
         job.check()
     given = None if answers is None else read_answers(answers)
@@ -214,7 +221,7 @@ def _explain_batch(job: Job, memes: Sequence[Meme], given: GivenAnswers | None) 
     for meme in memes:
         try:
             prompts[meme.id] = job.encode(meme)
-        except ValueError as error:
+        except (ValueError, RuntimeError, MemoryError) as error:
             failures[meme.id] = _failure(job, meme, "read", error)
     readable = [meme for meme in memes if meme.id in prompts]
     if given is None:
@@ -226,6 +233,7 @@ def _explain_batch(job: Job, memes: Sequence[Meme], given: GivenAnswers | None) 
         if isinstance(answer, Failure):
             yield meme, None, [], [answer]
             continue
+        meme = prompts[meme.id].shown(meme)  # as the model was asked about it
         try:
             yield meme, answer, job.explain(meme, prompts[meme.id], answer), []
         except (ValueError, RuntimeError) as error:
@@ -287,8 +295,13 @@ def _store(
     if (first.meme_id, first.mode) in done:
         counts["resumed"] += 1
         return
+    try:
+        writer.add(record if isinstance(record, Prediction) else None, explanations, failures, meme=meme)
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = f"it cannot be stored: {error}; correct the record or leave it out"
+        failures = [Failure(meme_id=first.meme_id, mode=first.mode, stage="store", reason=reason)]
+        writer.add(None, (), failures)
     counts["failed" if failures else "explained"] += 1
-    writer.add(record if isinstance(record, Prediction) else None, explanations, failures, meme=meme)
 
 
 def _batches(records: Iterable[Meme | Failure], size: int) -> Iterator[list[Meme | Failure]]:

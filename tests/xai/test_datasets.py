@@ -198,7 +198,10 @@ def test_a_path_that_leaves_the_folder_is_refused_without_naming_it(tmp_path: Pa
     (folder / "linked").symlink_to(tmp_path)
     path = write_jsonl(folder, {"id": "a", "image": name.format(outside=tmp_path)})
     failure = only_failure(path, **({"images": folder} if told else {}))
-    assert failure.reason == "line 1: image: the path leads out of the folder of the pictures; put the picture inside"
+    assert failure.reason == (
+        "line 1: image: the path leads out of the folder of the pictures; put the picture inside, or give the folder "
+        "that it is in as images"
+    )
 
 
 @pytest.mark.parametrize("name", ["\\\\server\\share\\a.png", "//server/share/a.png", "C:\\a.png", "C:/a.png"])

@@ -52,6 +52,15 @@ def explain(
     batch_size: Annotated[int, typer.Option(min=1, help="Memes answered at once.")] = 8,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N memes.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 512,
+    max_pixels: Annotated[int, typer.Option(min=1, help="A larger picture is refused.")] = 64_000_000,
+    max_characters: Annotated[int, typer.Option(min=1, help="A longer text is cut, or refused.")] = 10_000,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a prompt with its picture; by default what the model's context leaves."),
+    ] = None,
+    long_text: Annotated[
+        Literal["cut", "refuse"], typer.Option(help="What becomes of a text beyond the limits; a cut is flagged.")
+    ] = "cut",
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
@@ -59,11 +68,13 @@ def explain(
     """Label memes and explain every label: predictions and relevance, in a run folder."""
     from xai.attribution.methods import get_method
     from xai.datasets import read_memes
+    from xai.limits import Limits
     from xai.models import load_model
     from xai.pipeline import explain_dataset
     from xai.prompts import PromptStyle
 
     options = get_method(method).parse_options(option or [])
+    limits = Limits(max_pixels, max_characters, max_tokens, long_text)
     source = dataset_path(dataset)
     total = sum(1 for _ in read_memes(source, images=images))
     loaded = load_model(model, device=device, dtype=dtype)
@@ -86,6 +97,7 @@ def explain(
             batch_size=batch_size,
             limit=limit,
             max_new_tokens=max_new_tokens,
+            limits=limits,
             options=options,
             on_progress=advance,
         )
