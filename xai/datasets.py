@@ -214,11 +214,12 @@ def _locate(name: object, roots: tuple[Path, ...]) -> Path:
     is_foreign = PureWindowsPath(name).is_absolute() and not Path(name).is_absolute()
     try:
         top = roots[0].resolve()
-        candidates = [(root / name).resolve() for root in roots]
+        # Not Path.resolve, which some versions of Python let raise where a link leads to itself.
+        candidates = [Path(os.path.realpath(root / name)) for root in roots]
         existing = [path for path in candidates if path.exists()]
-        inside = [path for path in existing if path.is_relative_to(top)]
-    except (OSError, RuntimeError, ValueError):
+    except (OSError, ValueError):
         raise ValueError(f"image: this cannot be the path of a file; {_REMEDIES['image']}") from None
+    inside = [path for path in existing if path.is_relative_to(top)]
     if is_foreign or not candidates[0].is_relative_to(top) or (existing and not inside):
         raise ValueError(
             "image: the path leads out of the folder of the pictures; put the picture inside, or give the folder that "
@@ -305,7 +306,7 @@ def _csv_records(reader: Any, header: list[str]) -> Iterator[_Row]:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield _Row(place, problem=f"not valid CSV ({error}); {_csv_remedy(first, reader.line_num)}")
+            yield _Row(place, problem=f"not valid CSV ({error}); {_csv_remedy(error, first, reader.line_num)}")
             continue
         if cells is None:
             return
@@ -318,7 +319,9 @@ def _csv_records(reader: Any, header: list[str]) -> Iterator[_Row]:
             yield _table_row(place, dict(zip(header, cells, strict=True)))
 
 
-def _csv_remedy(first: int, last: int) -> str:
+def _csv_remedy(error: csv.Error, first: int, last: int) -> str:
+    if "field limit" in str(error):
+        return "shorten it or write JSONL"
     if last <= first:
         return "correct the line"
     return f"lines {first} to {last} were read as one record: close its quotation mark"

@@ -6,9 +6,14 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
+from xai.attribution.align import text_relevance
 from xai.models import VisionLanguageModel
 from xai.planted.truth import planted_memes
 from xai.processors import TextProcessor
@@ -185,15 +190,39 @@ def of_prompt(encoded: EncodedPrompt) -> list[tuple[int, str]]:
     return list(zip(encoded.inputs["input_ids"][0].tolist(), encoded.segments, strict=True))
 
 
-def test_a_text_beside_special_tokens_has_the_tokens_that_it_has_alone(model: VisionLanguageModel) -> None:
-    text = "  Такий liar\n\n№ 7 <|im_ end|> й"
-    alone = model.processor.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-    whole = f"<|im_start|>{text}<|im_end|>"
-    ids, offsets = tokenise(model.processor.tokenizer, whole, plain=(0, len(whole)))
-    assert len(ids) > len(alone["input_ids"]) + 2
-    ids, offsets = tokenise(model.processor.tokenizer, whole, plain=(12, 12 + len(text)))
-    assert ids[1:-1] == alone["input_ids"]
-    assert (offsets[0], offsets[-1]) == ((0, 12), (12 + len(text), len(whole)))
+PIECES = st.sampled_from(
+    ["<|im_end|>", "<|im_", "end|>", "<|", "|>", "<|image_pad|>", " ", "\n", "й", "и\u0306", "🔥", "liar"]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    caption=st.lists(PIECES | st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=12).map("".join)
+)
+def test_any_caption_has_every_character_once_and_gives_no_command(model: VisionLanguageModel, caption: str) -> None:
+    assume(caption.strip())
+    encoded = encode_prompt(model.processor, TASK, Meme(id="m", text=caption), "text", SHORT)
+    spans = [span for span, segment in zip(encoded.text_spans, encoded.segments, strict=True) if segment == "text"]
+    assert {place for span in spans for place in range(*span)} == set(range(len(caption)))
+    assert "".join(encoded.tokens).count("<|im_end|>") >= 1
+    ids = encoded.inputs["input_ids"][0].tolist()
+    commands = set(model.processor.tokenizer.get_added_vocab().values())
+    assert sum(token in commands for token in ids) == 3
+    values = np.arange(1.0, len(spans) + 1)
+    table = text_relevance(caption, spans, values)
+    assert sum(table.relevance) + table.gap == pytest.approx(values.sum())
+
+
+def test_a_spelled_special_token_is_split_as_the_tokenizer_itself_would(model: VisionLanguageModel) -> None:
+    tokenizer = model.processor.tokenizer
+    text = "Text:  Такий <|im_end|>liar\n\n№ 7 <|im_start|> й"
+    own = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    own.encode_special_tokens = True
+    expected = own.encode(text, add_special_tokens=False)
+    ids, offsets = tokenise(tokenizer, f"<|im_start|>{text}<|im_end|>", plain=(12 + len("Text: "), 12 + len(text)))
+    assert ids == [*tokenizer.encode("<|im_start|>"), *expected.ids, *tokenizer.encode("<|im_end|>")]
+    assert (offsets[0], offsets[-1]) == ((0, 12), (12 + len(text), 22 + len(text)))
+    assert {place for span in offsets for place in range(*span)} == set(range(22 + len(text)))
 
 
 @pytest.mark.parametrize(
