@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import xai
+from xai.pipeline import explain_dataset
 from xai.schema import MODES
 from xai.store import Run
 
@@ -67,12 +68,15 @@ def test_nothing_is_lost_and_nothing_is_invented(run_of: RunOf, name: str) -> No
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_reason_is_one_line_and_names_no_folder(run_of: RunOf, name: str) -> None:
+def test_a_reason_is_one_line_with_a_remedy_and_names_no_folder(run_of: RunOf, name: str) -> None:
     for _, _, _, reason in run_of(name).failures().fetchall():
         assert str(run_of(name).path.parent) not in reason
         assert "/tmp" not in reason
         assert "\n" not in reason
         assert len(reason) < 400
+        cause, _, remedy = reason.rpartition("; ")
+        assert cause
+        assert len(remedy) > 5
 
 
 @pytest.mark.parametrize("case", WHOLE_FILES, ids=lambda case: case.id)
@@ -103,6 +107,18 @@ def test_the_table_of_the_documentation_lists_every_outcome(name: str) -> None:
 
 def test_the_table_of_the_documentation_lists_the_files_that_are_refused_whole() -> None:
     assert table("A whole file", WHOLE_FILES) in DOCS.read_text(encoding="utf-8")
+
+
+def test_metadata_at_the_depth_where_python_gives_up_costs_its_record_only(
+    model: xai.VisionLanguageModel, tmp_path: Path
+) -> None:
+    depths = range(900, 1000, 10)
+    lines = [f'{{"id": "{n}", "text": "x", "deep": {"[" * n}{"]" * n}}}\n' for n in depths]
+    (tmp_path / "memes.jsonl").write_text("".join(lines), encoding="utf-8")
+    result = explain_dataset(model, tmp_path, tmp_path / "run", modes=["text"], targets="all", max_new_tokens=96)
+    assert (result.explained + result.failed, result.failed > 0) == (len(depths), True)
+    run = xai.open_run(tmp_path / "run")
+    assert all(len(outcomes(run, str(n))) <= 1 for n in depths)
 
 
 def test_the_limit_of_the_run_is_in_its_configuration(run_of: RunOf) -> None:

@@ -111,14 +111,19 @@ def _report_run(folder: Path, explained: int, failed: int, resumed: int, as_json
 
     opened = open_run(folder)
     failures, changed = opened.failures().df(), len(opened.explanations().filter("target_choice_changed > 0"))
+    cut = opened.explanations().filter("characters_cut > 0").select("meme_id, mode").distinct().fetchall()
     if as_json:
         counts = {"run": str(folder), "explained": explained, "failed": failed, "resumed": resumed}
-        print_json(counts | {"target_choice_changed": changed, "failures": records(failures)})
+        counts |= {"target_choice_changed": changed, "text_cut": len(cut)}
+        print_json(counts | {"failures": records(failures)})
         return
     earlier = f", {resumed} were there already" if resumed else ""
     out.print(f"{explained} explained, {failed} failed{earlier}: {folder}", markup=False, highlight=False)
     if changed:
         what = "1 explanation is" if changed == 1 else f"{changed} explanations are"
         out.print(f"{what} of tokens that the model, as it explains, would not choose itself", highlight=False)
+    if cut:
+        what = "1 text was" if len(cut) == 1 else f"{len(cut)} texts were"
+        out.print(f"{what} too long and cut, see --max-characters and --max-tokens", highlight=False)
     if len(failures):
         print_frame("Failures", failures.head(20))
