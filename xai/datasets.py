@@ -148,13 +148,14 @@ def _memes(rows: Iterable[_Row], roots: tuple[Path, ...]) -> Iterator[Meme | Fai
             yield _failure(f"{name} ({row.place})", row, reason, places)
             continue
         try:
-            meme = _meme(row, name, roots)
-            places[meme.id] = row.place
-            yield meme
+            record: Meme | Failure = _meme(row, name, roots)
         except ValueError as error:
-            yield _failure(name or row.place, row, str(error), places)
+            record = _failure(name or row.place, row, str(error), places)
         except RecursionError:
-            yield _failure(name or row.place, row, "a column is nested too deeply; flatten it", places)
+            record = _failure(name or row.place, row, "a column is nested too deeply; flatten it", places)
+        if name:
+            places[name] = row.place
+        yield record
 
 
 def _failure(name: str, row: _Row, reason: str, places: dict[str, str]) -> Failure:
@@ -170,8 +171,7 @@ def _meme(row: _Row, name: str | None, roots: tuple[Path, ...]) -> Meme:
         raise ValueError(row.problem)
     if not name:
         raise ValueError(f"the id is missing or no string; {_REMEDIES['id']}")
-    if not _is_text(row.columns):
-        raise ValueError("it holds half a character (a lone surrogate); correct the text")
+    _check_values(row.columns)
     known = {key: value for key, value in row.columns.items() if key in _COLUMNS and value is not None}
     if "image" in known:
         known["image"] = _locate(known["image"], roots)
@@ -193,14 +193,23 @@ def _explain(error: ValidationError) -> str:
 
 def _identifier(value: object) -> str | None:
     """The id as a string, or ``None`` if it is none: whole numbers are ids too."""
-    if isinstance(value, bool) or not isinstance(value, str | int) or not _is_text(value):
+    if isinstance(value, bool) or not isinstance(value, str | int) or not is_encodable(str(value)):
         return None
     return str(value) or None
 
 
-def _is_text(value: object) -> bool:
-    """Whether no lone surrogate is in it, which no file that is written later could hold."""
-    return is_encodable(json.dumps(value, ensure_ascii=False, default=str))
+def _check_values(columns: Mapping[str, Any]) -> None:
+    """Refuse what no file that is written later could hold.
+
+    Raises:
+        ValueError: a lone surrogate, or a number that JSON does not know (1e999 is infinite).
+    """
+    try:
+        content = json.dumps(columns, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        raise ValueError("it holds an infinite number; correct it") from None
+    if not is_encodable(content):
+        raise ValueError("it holds half a character (a lone surrogate); correct the text")
 
 
 def _locate(name: object, roots: tuple[Path, ...]) -> Path:

@@ -17,6 +17,7 @@ BACKGROUND = "white"
 _SIXTEEN_BITS = 257
 """65535 / 255: the step of 16-bit grey that is one step of 8-bit grey."""
 
+_PUT = "put the picture's file there"
 _SMALLER = "scale it down or raise max_pixels"
 
 
@@ -47,18 +48,18 @@ def read_picture(source: Path | Image.Image, *, max_pixels: int = MAX_PIXELS) ->
         PictureError: there is no such file, it is no picture of a format in :data:`FORMATS`, it is damaged, it has
             more than ``max_pixels`` pixels, or its values have no known range.
     """
-    if isinstance(source, Image.Image):
-        return _decoded(source, max_pixels)
-    if not source.is_file():  # a pipe would be waited for without end
-        reason = "is no file; put the picture's file there" if source.exists() else "does not exist; check its name"
-        raise PictureError(reason)
     try:
+        if isinstance(source, Image.Image):
+            return _decoded(source, max_pixels)
+        if not source.is_file():  # a pipe would be waited for without end
+            is_there = source.exists()
+            raise PictureError(f"is no file; {_PUT}" if is_there else "does not exist; check its name")
         with Image.open(source, formats=FORMATS) as picture:
             return _decoded(picture, max_pixels)
     except PictureError:
         raise
     except Image.UnidentifiedImageError:
-        raise PictureError(f"cannot be decoded: {_unidentified(source)}") from None
+        raise PictureError(f"cannot be decoded: {_unidentified(source)}; replace the file") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise PictureError(f"has more than {max_pixels:,} pixels; {_SMALLER}") from None
     except Exception as error:  # decoders raise whatever a damaged file leads them to
@@ -103,14 +104,10 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
     return grey
 
 
-def _unidentified(source: Path) -> str:
-    try:
-        is_empty = source.stat().st_size == 0
-    except OSError:
-        is_empty = False
-    return (
-        "the file is empty; replace it" if is_empty else f"it is none of {', '.join(FORMATS)}, or damaged; replace it"
-    )
+def _unidentified(source: Path | Image.Image) -> str:
+    if isinstance(source, Path) and not source.stat().st_size:
+        return "the file is empty"
+    return f"it is none of {', '.join(FORMATS)}, or damaged"
 
 
 def _cause(error: Exception) -> str:

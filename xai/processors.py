@@ -21,7 +21,7 @@ TEMPLATE_OPTIONS = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 of today, with which a meme would have another prompt tomorrow; this one is what its template falls back on."""
 
 LONGEST = 200
-"""Qwen-VL takes no picture of which one side is so many times the other; its processor says so."""
+"""Qwen-VL takes no picture of which one side is more than so many times the other; its processor says so."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class QwenReader(Reader):
 
     def picture(self, picture: Image.Image) -> EncodedPicture:
         short, long = sorted(picture.size)
-        if long >= LONGEST * short:
+        if long > LONGEST * short:
             width, height = picture.size
-            raise ValueError(f"is {width} × {height}: one side is {LONGEST} times the other or more; crop it")
+            raise ValueError(f"is {width} × {height}: one side is more than {LONGEST} times the other; crop it")
         inputs = dict(self.processor.image_processor(images=[picture], return_tensors="pt"))
         merge = self.processor.image_processor.merge_size
         _, height, width = inputs["image_grid_thw"][0].tolist()

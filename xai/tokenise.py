@@ -24,12 +24,9 @@ def tokenise(tokenizer: Any, text: str, plain: Sequence[int] | None = None) -> T
         plain: ``(start, end)`` of what is to be read as the characters that it has, whatever they spell.
 
     Raises:
-        ValueError: the text cannot be encoded, or the tokenizer makes special tokens of it in any case.
+        ValueError: the tokenizer makes special tokens of it in any case.
     """
-    try:
-        encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
-    except TypeError:
-        raise ValueError("the text holds half a character (a lone surrogate); correct it") from None
+    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
     tokens = encoding["input_ids"], [(start, end) for start, end in encoding["offset_mapping"]]
     if plain is not None:
         tokens = _without_commands(tokenizer, text, tokens, *plain)

@@ -48,7 +48,7 @@ JSONL = [
     Case("17", "a number as id", b'{"id": 17, "text": "Slowpokes bicycles"}'),
     Case(
         "foreign",
-        "gold labels that the task does not have: kept, and named by `xai score`",
+        "gold labels that the task does not have: kept, and refused by name in `xai score`",
         line("foreign", labels=["Sarcasm"]),
     ),
     Case(
@@ -67,12 +67,12 @@ JSONL = [
     ),
     Case(
         "nowhere",
-        "a box that is infinite",
+        "an infinite number (1e999)",
         line("nowhere", words=[{"text": "S", "start": 0, "end": 1, "box": [0, 0, 1, 1e999]}]).replace(
             b"Infinity", b"1e999"
         ),
         whole=True,
-        reason="Input should be a finite number",
+        reason="it holds an infinite number; correct it",
     ),
     Case(
         "away",

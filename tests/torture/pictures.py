@@ -113,15 +113,23 @@ PICTURES = [
     Case("cut.gif", "a GIF cut in the middle", cut(0.5), reason="cannot be decoded: image file is truncated"),
     Case("cut.webp", "a WebP cut in the middle", cut(0.5), reason="cannot be decoded: "),
     Case("cut.tif", "a TIFF cut in the middle", cut(0.5), reason="cannot be decoded: "),
-    Case("empty.png", "no bytes", lambda path, _: path.touch(), reason="cannot be decoded: the file is empty; replace"),
     Case(
-        "prose.png", "text by the name of a picture", lambda path, _: path.write_text("no"), reason="it is none of AVIF"
+        "empty.png",
+        "no bytes",
+        lambda path, _: path.touch(),
+        reason="cannot be decoded: the file is empty; replace the file",
+    ),
+    Case(
+        "prose.png",
+        "text by the name of a picture",
+        lambda path, _: path.write_text("no"),
+        reason="it is none of AVIF, BMP, GIF, JPEG, PNG, TIFF, WEBP, or damaged; replace the file",
     ),
     Case(
         "page.png",
         "an EPS by the name of a PNG, which would start another program",
         saved(format="EPS"),
-        reason="it is none of AVIF",
+        reason="it is none of AVIF, BMP, GIF, JPEG, PNG, TIFF, WEBP, or damaged; replace the file",
     ),
     Case("jpeg.png", "a JPEG by the name of a PNG", wrong_name),
     Case("still.gif", "GIF", lambda path, picture: few_colours(picture).save(path), same_as="palette.png"),
@@ -153,7 +161,7 @@ PICTURES = [
         "line.png",
         "1 × 4000 pixels",
         plain(1, 4000),
-        reason="is 1 × 4000: one side is 200 times the other or more; crop it",
+        reason="is 1 × 4000: one side is more than 200 times the other; crop it",
     ),
     Case("banner.png", "12000 × 100 pixels", plain(12_000, 100)),
     Case(

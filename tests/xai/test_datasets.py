@@ -240,6 +240,7 @@ def test_an_impossible_file_name_costs_its_record_only(tmp_path: Path, name: str
         ('{"id": 1.5}', "line 2", "the id is missing or no string"),
         ('{"id": "\\ud800"}', "line 2", "the id is missing or no string"),
         ('{"id": "x", "text": "\\ud800"}', "x", "it holds half a character"),
+        ('{"id": "x", "score": -1e999}', "x", "it holds an infinite number; correct it"),
         ('{"id": "x", "text": 7}', "x", "text: Input should be a valid string; give the text as a string"),
         ('{"id": "x", "labels": "Smears"}', "x", "labels: Input should be a valid tuple; give the labels as a list"),
         ('{"id": "x", "labels": [1]}', "x", "labels.0: Input should be a valid string; give the labels as a list"),
@@ -358,6 +359,11 @@ def test_two_records_never_fail_under_one_name(tmp_path: Path) -> None:
     assert names[:2] == ["a", "a (line 2)"]
     assert len(set(names)) == len(names) == 6
     assert len([record for record in records if isinstance(record, Failure)]) == 4
+
+
+def test_half_a_character_is_refused_in_python_too() -> None:
+    with pytest.raises(ValueError, match="half a character"):
+        Meme(id="a", text="\ud83d")
 
 
 def test_one_line_in_another_encoding_costs_only_itself(tmp_path: Path) -> None:
