@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 """What is decoded, whatever the file's name ends in; Pillow knows others, some of which start further programs."""
@@ -58,7 +58,7 @@ def read_picture(source: Path | Image.Image, *, max_pixels: int = MAX_PIXELS) ->
             return _decoded(picture, max_pixels)
     except PictureError:
         raise
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise PictureError(f"cannot be decoded: {_unidentified(source)}; replace the file") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise PictureError(f"has more than {max_pixels:,} pixels; {_SMALLER}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ class Case:
     Attributes:
         id: of the record; of a picture its file's name.
         what: what it is, as the documentation has it.
-        content: how its picture is drawn, its text, or its line.
+        content: how its picture is drawn (a function of path and picture), its text, or its line or row.
         reason: how the reason of its failure goes, or a part of it; ``""`` if it is explained.
         flag: what the documentation says of an explanation with a flag.
         same_as: the id of the record that has the same relevance.
@@ -41,6 +41,3 @@ def table(head: str, cases: Iterable[Case]) -> str:
     """The cases as the rows of a Markdown table."""
     rows = "".join(f"| {case.what} | {case.outcome} |\n" for case in cases)
     return f"| {head} | outcome |\n| --- | --- |\n{rows}"
-
-
-Content = Callable[..., Any]
