@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from xai.analysis.faithfulness.curves import SCALES
+from xai.analysis.faithfulness.curves import SCALES, Scale
 from xai.analysis.faithfulness.stored import NAMES, curve_chart, measure_table
 from xai.app import session
 from xai.app.library import Key, MeasuredCurves
@@ -26,12 +26,12 @@ def show_curves(key: Key, target: str) -> None:
     scale = second.segmented_control("Score", SCALES, default=SCALES[0], format_func=NAMES.__getitem__, required=True)
     if target not in measured:
         st.caption(f"{plain(_called(target))}: not measured. Shown is what was.")
-    _draw(found, key, chosen, scale or SCALES[0])
+    _draw(found, key, chosen, scale)
 
 
-def _draw(found: MeasuredCurves, key: Key, target: str, scale: str) -> None:
-    wanted = next(one for one in SCALES if one == scale)
-    chart, table = (make(found.rows, key.method, target, wanted) for make in (curve_chart, measure_table))
+def _draw(found: MeasuredCurves, key: Key, target: str, scale: Scale) -> None:
+    chart = curve_chart(found.rows, key.method, target, scale)
+    table = measure_table(found.rows, key.method, target, scale)
     left, right = st.columns([5, 4], gap="medium")
     with left:
         if chart is not None:

@@ -131,14 +131,14 @@ def _filters_of_answers(library: Library) -> dict[str, Any]:
 
 
 def _filters_of_explanations(library: Library) -> dict[str, Any]:
-    low, high = st.slider(
+    bounds: Any = st.slider(
         "Agreement of relevance and rationale", 0.0, 1.0, key="memes.agreement", step=0.01,
         help="Jaccard of the words with most relevance and the words that the model says it used. With a narrower "
         "range, memes without an agreement are left out.",
     )  # fmt: skip
     if not any(library.has_agreement(name) for name in library.runs):
         st.caption("No agreement yet. Run: `xai analyze RUN`")
-    values: dict[str, Any] = {"low": low, "high": high}
+    values: dict[str, Any] = {"low": bounds[0], "high": bounds[1]}
     if len(library.choices("method")) > 1:
         values["method"] = _several("method", "Method", library.choices("method"), {"": "not explained"})
     shorts = {name: caution.short for name, caution in CAUTIONS.items()}

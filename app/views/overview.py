@@ -212,7 +212,7 @@ def _shares(library: Library, base: Filter, condition: str, values: list[Any]) -
         note="Of each meme the sums of its segments, without their signs. A click lists the memes whose share is at "
         "least the mean, the largest first.",
     )  # fmt: skip
-    means_of = {segment: int(100 * mean) / 100 for segment, mean in known}
+    means_of: dict[Segment, float] = {segment: int(100 * mean) / 100 for segment, mean in known}
     segments: list[Segment] = [segment for segment, _ in known]
     places = dict(zip(names, segments, strict=True))
 
