@@ -11,9 +11,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.app.conftest import HOSTILE, HOSTILE_ID
-from xai.app.pieces import caption_html, plain
+from xai.app.pieces import UNSIGNED, caption_html, legend_html, plain
 from xai.app.settings import Settings
 from xai.app.verdicts import VerdictStore
+from xai.attribution.methods import methods
 
 MAIN = Path(__file__).parents[2] / "app" / "main.py"
 Open = Callable[..., AppTest]
@@ -203,3 +204,9 @@ def test_two_visitors_with_names_filters_and_runs_of_their_own_do_not_mix(
         assert (event["auditor"], event["meme_id"], event["answer"]) == (name, meme, answer)
         assert testers[name].query_params["f_text"] == meme
         assert f"{meme}</div>" in texts(testers[name])
+
+
+def test_methods_without_signs_are_those_of_the_registry() -> None:
+    assert {method.name for method in methods() if method.sign == "unsigned"} == UNSIGNED
+    assert "against" in legend_html(1.0, "logit")
+    assert "against" not in legend_html(1.0, "logit", signed=False)
