@@ -159,7 +159,7 @@ def _category_filter(library: Library) -> dict[str, Any]:
         return {}
     names = {value.partition(": ")[2] for value, _ in found}
     known = [name for name in CATEGORY_NAMES if name in names]
-    st.session_state["memes.category"] = [name for name in st.session_state["memes.category"] if name in known]
+    st.session_state["memes.category"] = [name for name in st.session_state.get("memes.category", []) if name in known]
     chosen = st.multiselect("Words of a category", known, key="memes.category", placeholder="all")
     side = _one("side", "which stand", SIDES, disabled=not chosen)
     return {"category": tuple(chosen), "side": side}
