@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from xai.app.pieces import number
+from xai.app.pieces import is_signed, number
 from xai.app.thumbnails import data_uri, webp
 from xai.attribution.heatmap import overlay, relevance_rgb, visible
 from xai.schema import SEGMENTS, Explanation, Polygon
@@ -40,11 +40,19 @@ class WordMark:
 
 @dataclass(frozen=True)
 class Layer:
-    """What is laid over the picture: signed relevance ``(grid_h, grid_w)``, where its colours end, and its unit."""
+    """What is laid over the picture: relevance ``(grid_h, grid_w)``, where its colours end, its unit, its signs."""
 
     grid: np.ndarray
     limit: float
     unit: str
+    signed: bool = True
+
+
+def cell_layer(e: Explanation, limit: float, sign: Sign = "both") -> Layer | None:
+    """The cells of the picture, where the explanation has any."""
+    if e.image is None:
+        return None
+    return Layer(one_sign(e.image, sign), limit, f"relevance of cells ({unit(e)})", is_signed(e.method))
 
 
 def one_sign(grid: np.ndarray, sign: Sign) -> np.ndarray:
@@ -139,13 +147,20 @@ def _add_cells(figure: go.Figure, layer: Layer, size: tuple[int, int]) -> None:
         colorscale=SCALE, zmid=0, zmin=-layer.limit, zmax=layer.limit, opacity=0, showscale=False,
         hovertemplate="relevance %{z:+.4g}<extra></extra>",
     )  # fmt: skip
+    # Without signs the bar has the upper half of the colours.
+    scale, low = (SCALE, -layer.limit) if layer.signed else (_upper_half(), 0.0)
     figure.add_scatter(
         x=[None], y=[None], mode="markers", hoverinfo="skip",
         marker={
-            "color": [0], "colorscale": SCALE, "cmin": -layer.limit, "cmax": layer.limit, "showscale": True,
+            "color": [0], "colorscale": scale, "cmin": low, "cmax": layer.limit, "showscale": True,
             "colorbar": {"title": {"text": layer.unit, "side": "right"}, "thickness": 14, "len": 0.95, "x": 1.01},
         },
     )  # fmt: skip
+
+
+def _upper_half() -> list[tuple[float, str]]:
+    steps = np.linspace(0, 1, 6)
+    return [(float(step), to_hex(tuple(relevance_rgb(np.array(step), 1.0).tolist()))) for step in steps]
 
 
 def _add_word(figure: go.Figure, mark: WordMark, limit: float) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
+from xai.app.cautions import CAUTIONS
 from xai.app.urls import UrlState
 
 Correct = Literal["", "right", "wrong", "unknown"]
+Side = Literal["", "shared", "relevance only", "rationale only"]
+Segment = Literal["", "text", "image", "instruction", "template", "answer"]
 Verdict = Literal["", "none", "mine", "missing", "relevance", "rationale", "label", "split"]
 
 CORRECT: Mapping[Correct, str] = {
@@ -26,10 +29,28 @@ VERDICTS: Mapping[Verdict, str] = {
     "label": "label wrong",
     "split": "auditors disagree",
 }
+CATEGORY_NAMES = ("Entity", "Emotional", "Rhetoric", "Content", "Other", "unknown")
+"""Of words, as `xai analyze` stores them, in the order of their definitions."""
+SIDES: Mapping[Side, str] = {
+    "": "on any side",
+    "shared": "of relevance and rationale",
+    "relevance only": "of relevance only",
+    "rationale only": "of the rationale only",
+}
+"""Sides of a comparison, as `xai analyze` names them."""
+SEGMENT_NAMES: Mapping[Segment, str] = {
+    "": "anywhere",
+    "text": "caption",
+    "image": "picture",
+    "instruction": "instruction",
+    "template": "template",
+    "answer": "answer",
+}
 SORTS: Mapping[str, tuple[str, str]] = {
     "order": ("order of the run", "position"),
     "agreement": ("agreement, least first", "jaccard"),
     "invented": ("invented words, most first", "-n_invented"),
+    "f1": ("hierarchical F1, lowest first", "f1"),
     "flags": ("warnings, most first", "-len(flags)"),
     "instruction": ("share of the instruction, most first", "-part_instruction"),
     "template": ("share of the template, most first", "-template_share"),
@@ -46,16 +67,23 @@ class Filter(UrlState):
     """What is wanted; of fields with several values any may hold, and all fields must.
 
     ``low`` and ``high`` bound the agreement, both included; with either set, memes without one are left out.
+    ``category`` and ``side`` go together: a word of such a category on that side. So do ``share`` and ``least``: the
+    segment has at least that share of the absolute sums of the segments.
     ``text`` is looked for in caption, name and answer, whatever its case.
     """
 
     run: tuple[str, ...] = ()
     label: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()
     correct: Correct = ""
     mode: tuple[str, ...] = ()
     method: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 1.0
+    category: tuple[str, ...] = ()
+    side: Side = ""
+    share: Segment = ""
+    least: float = 0.0
     flag: tuple[str, ...] = ()
     language: tuple[str, ...] = ()
     text: str = ""
@@ -84,15 +112,40 @@ class Filter(UrlState):
             _among("method", self.method),
             _among("language", self.language),
             _overlap("labels", self.label),
+            _overlap("gold", self.gold),
             _overlap("flags", self.flag),
             _correct(self.correct),
             _agreement(self.low, self.high),
+            _of_category(self.category, self.side),
+            _with_share(self.share, self.least),
             _containing(self.text),
             _judged(self.verdict, auditor),
         ]
         wanted = [part for part in parts if part[0]]
         condition = " AND ".join(f"({sql})" for sql, _ in wanted) or "true"
         return condition, [value for _, values in wanted for value in values]
+
+    def described(self) -> list[str]:
+        """What is filtered by, a phrase each."""
+        names = {"run": "run", "mode": "mode", "method": "method", "label": "label", "gold": "gold label"}
+        several = {title: getattr(self, name) for name, title in names.items()}
+        found = [f"{title} {' or '.join(values)}" for title, values in several.items() if values]
+        if self.correct:
+            found.append(f"labels {CORRECT[self.correct]}")
+        if (self.low, self.high) != (0.0, 1.0):
+            found.append(f"agreement {self.low:.2f} to {self.high:.2f}")
+        if self.category:
+            found.append(f"words that are {' or '.join(self.category)} {SIDES[self.side]}")
+        if self.share:
+            found.append(f"{SEGMENT_NAMES[self.share]} has {self.least:.0%} of relevance or more")
+        if self.flag:
+            shorts = (CAUTIONS[name].short if name in CAUTIONS else name for name in self.flag)
+            found.append(f"warning {' or '.join(shorts)}")
+        if self.language:
+            found.append(f"language {' or '.join(name or 'not given' for name in self.language)}")
+        if self.verdict:
+            found.append(VERDICTS[self.verdict])
+        return [*found, f"“{self.text}”"] if self.text.strip() else found
 
     @property
     def order(self) -> str:
@@ -117,6 +170,15 @@ def _correct(value: Correct) -> tuple[str, list[Any]]:
 def _agreement(low: float, high: float) -> tuple[str, list[Any]]:
     # A bound is a hundredth of a slider, and all that begins with it is within: 0.333 within 0.33.
     return ("jaccard BETWEEN ? AND ?", [low - 1e-9, high + 0.00999]) if (low, high) != (0.0, 1.0) else ("", [])
+
+
+def _of_category(categories: Sequence[str], side: Side) -> tuple[str, list[Any]]:
+    sides = [side] if side else [name for name in SIDES if name]
+    return _overlap("word_categories", [f"{one}: {category}" for one in sides for category in categories])
+
+
+def _with_share(segment: Segment, least: float) -> tuple[str, list[Any]]:
+    return (f"part_{segment} >= ?", [least - 1e-9]) if segment else ("", [])
 
 
 def _containing(text: str) -> tuple[str, list[Any]]:

@@ -9,18 +9,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 import pandas as pd
 
+from xai.analysis.faithfulness.stored import (
+    files_by_meme,
+    measured_folders,
+    read_curves,
+    read_settings,
+    settings_text,
+)
 from xai.analysis.report import Report, read_report
 from xai.app.cautions import FLAGS_SQL
 from xai.app.filters import Filter
 from xai.app.paths import picture_folder, resolved_picture
-from xai.parts import Kind, explanation_from_rows, part_path, part_paths
+from xai.parts import SCHEMAS, Kind, explanation_from_rows, part_path, part_paths
 from xai.schema import ALL_LABELS, SEGMENTS, Explanation
 from xai.store import Run, open_run, run_names
 from xai.tasks import load_task
@@ -30,12 +37,15 @@ MEMORY = "512MB"
 THREADS = 2
 TOP_WORDS = 5
 """So many words with most relevance are in the index."""
-AGREEMENT = "agreement.parquet"
+AGREEMENT, CATEGORIES = "agreement.parquet", "categories.parquet"
+"""What `xai analyze` stores of every meme, and of every word, among the reports of a run."""
 
+_PLAIN_CHOICES = ("run", "mode", "method", "language")
+_LIST_CHOICES = ("labels", "gold", "flags", "word_categories")
 _LIST_COLUMNS = (
     *("run", "meme_id", "mode", "method", "text", "language", "image", "labels", "gold", "correct", "jaccard"),
     *("n_invented", "flags", "part_text", "part_image", "part_instruction", "part_template"),
-    *("template_share", "top_words"),
+    *("template_share", "top_words", "f1"),
 )
 
 
@@ -55,6 +65,26 @@ class Place(NamedTuple):
     total: int
     previous: Key | None
     following: Key | None
+
+
+class WordCategories(NamedTuple):
+    """Category by word, in normal form, and who said so."""
+
+    category: Mapping[str, str]
+    tagger: str
+    version: str
+
+
+class MeasuredCurves(NamedTuple):
+    """Curves of one meme and mode, a row a target and order, and how they were measured."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    settings: str
+
+    @property
+    def targets(self) -> list[str]:
+        """What was measured, in order."""
+        return list(dict.fromkeys(str(row["target"]) for row in self.rows))
 
 
 @dataclass(frozen=True)
@@ -205,12 +235,13 @@ class Library:
         rows = [row for row in self._explained(key, "*") if row["target"] == target]
         if not rows:
             raise KeyError("this target is not explained; choose another")
-        return explanation_from_rows(rows[0], self.answer(key))
+        return explanation_from_rows(_without("explanations") | rows[0], self.answer(key))
 
     def answer(self, key: Key) -> dict[str, Any]:
         """The row of the prediction, with the meme itself."""
         path = part_path(self.runs[key.run].run.path, "predictions", self.row(key)["part"])
-        return self._rows("SELECT * FROM read_parquet(?) WHERE meme_id = ? AND mode = ?", [str(path), *key[1:3]])[0]
+        sql = "SELECT * FROM read_parquet(?) WHERE meme_id = ? AND mode = ?"
+        return _without("predictions") | self._rows(sql, [str(path), *key[1:3]])[0]
 
     def agreement(self, key: Key) -> dict[str, Any] | None:
         """Relevance words beside rationale words as `xai analyze` wrote them, or ``None`` where it did not."""
@@ -220,6 +251,33 @@ class Library:
         sql = "SELECT * FROM read_parquet(?) WHERE meme_id = ? AND mode = ? AND method = ?"
         rows = self._rows(sql, [str(path), *key[1:]])
         return min(rows, key=lambda row: row.get("pooling") != "sum", default=None)
+
+    def categories(self, key: Key) -> WordCategories | None:
+        """The categories of the words on both sides, or ``None`` where `xai analyze` did not sort those of this row."""
+        path = self.runs[key.run].run.reports / CATEGORIES
+        if not path.is_file():
+            return None
+        sql = (
+            "SELECT word, category, tagger, tagger_version FROM read_parquet(?) "
+            "WHERE meme_id = ? AND mode = ? AND method = ?"
+        )
+        rows = self._rows(sql, [str(path), *key[1:]])
+        if not rows:
+            return None
+        category = {row["word"]: row["category"] for row in rows}
+        return WordCategories(category, rows[0]["tagger"], rows[0]["tagger_version"])
+
+    def has_categories(self, run: str) -> bool:
+        """Whether `xai analyze` sorted words of it into categories."""
+        return (self.runs[run].run.reports / CATEGORIES).is_file()
+
+    def curves(self, key: Key) -> MeasuredCurves | None:
+        """What `xai faithfulness` measured of a meme and mode last, or ``None`` where it did not."""
+        for folder in measured_folders(self.runs[key.run].run.reports):
+            file = _files_by_meme(folder, folder.stat().st_mtime_ns).get((key.meme_id, key.mode))
+            if file is not None and (rows := read_curves(file, key.meme_id, key.mode)):
+                return MeasuredCurves(tuple(rows), settings_text(read_settings(folder)))
+        return None
 
     def failures(self, run: str) -> pd.DataFrame:
         """What failed in a run, by meme, mode, stage and reason; of paths in a reason the last name is left."""
@@ -242,9 +300,9 @@ class Library:
         """The values of a column (of a list: of its entries) and how many rows have them, most frequent first."""
         if column in self._choices:
             return self._choices[column]
-        if column not in {"run", "mode", "method", "language", "labels", "flags"}:
+        if column not in {*_PLAIN_CHOICES, *_LIST_CHOICES}:
             raise ValueError(f"{column!r} is no column to choose from")
-        value = f"unnest({column})" if column in {"labels", "flags"} else f"coalesce({column}, '')"
+        value = f"unnest({column})" if column in _LIST_CHOICES else f"coalesce({column}, '')"
         sql = f"SELECT value, count(*) FROM (SELECT {value} AS value FROM memes) GROUP BY 1 ORDER BY 2 DESC, 1"
         self._choices[column] = [(str(found), int(n)) for found, n in self._cursor().execute(sql).fetchall()]
         return self._choices[column]
@@ -275,7 +333,7 @@ class Library:
         if files["predictions"]:
             _create_sources(cursor, opened, files)
             cursor.execute(_INSERT, {"run": opened.name, "number": opened.number, "none": opened.none_label})
-            cursor.execute("DROP TABLE answers; DROP TABLE explained; DROP TABLE agreed; DROP TABLE names")
+            cursor.execute("".join(f"DROP TABLE {name};" for name in _SOURCES))
         cursor.execute("COMMIT")
 
     def _explained(self, key: Key, columns: str) -> list[dict[str, Any]]:
@@ -300,6 +358,12 @@ class Library:
         return self._database.cursor()
 
 
+@lru_cache(maxsize=32)
+def _files_by_meme(folder: Path, changed: int) -> dict[tuple[str, str], Path]:
+    """Of what was measured until the folder ``changed``, which a new part makes it do."""
+    return files_by_meme(folder)
+
+
 def _recorded_folders(database: duckdb.DuckDBPyConnection, run: Run) -> tuple[Path, ...]:
     files = [str(path) for path in part_paths(run.path, "predictions")]
     if not files:
@@ -309,6 +373,11 @@ def _recorded_folders(database: duckdb.DuckDBPyConnection, run: Run) -> tuple[Pa
     return () if folder is None else (folder,)
 
 
+def _without(kind: Kind) -> dict[str, Any]:
+    """A row without a value: of a run that was made before a column was, the column is empty."""
+    return dict.fromkeys(SCHEMAS[kind].names)
+
+
 def _state(run: Run) -> tuple[int, ...]:
     """What changes when a run grows or is analysed."""
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in _watched(run))
@@ -316,20 +385,26 @@ def _state(run: Run) -> tuple[int, ...]:
 
 def _watched(run: Run) -> tuple[Path, ...]:
     # A part is renamed into its folder, which touches the folder.
-    return run.path / "predictions", run.reports / AGREEMENT
+    return run.path / "predictions", run.reports / AGREEMENT, run.reports / CATEGORIES
 
 
 def _create_sources(cursor: duckdb.DuckDBPyConnection, opened: OpenedRun, files: Mapping[str, list[str]]) -> None:
-    """The temporary tables that the index is made of: answers, explained, agreed and names."""
+    """The temporary tables that the index is made of: :data:`_SOURCES`."""
     cursor.execute(_ANSWERS, [files["predictions"]])
     if files["explanations"]:
         cursor.execute(_EXPLAINED, [files["explanations"]])
     else:
         cursor.execute(_EXPLAINED.partition("FROM read_parquet")[0] + _NO_EXPLANATIONS)
-    cursor.execute("CREATE TEMP TABLE agreed (meme_id TEXT, mode TEXT, method TEXT, jaccard DOUBLE, n_invented BIGINT)")
+    cursor.execute(
+        "CREATE TEMP TABLE agreed (meme_id TEXT, mode TEXT, method TEXT, jaccard DOUBLE, n_invented BIGINT, f1 DOUBLE)"
+    )
     path = opened.run.reports / AGREEMENT
     if path.is_file():
         cursor.execute(_agreed(cursor, path), [str(path)])
+    cursor.execute("CREATE TEMP TABLE sorted (meme_id TEXT, mode TEXT, method TEXT, word_categories TEXT[])")
+    path = opened.run.reports / CATEGORIES
+    if path.is_file():
+        cursor.execute(_sorted(cursor, path), [str(path)])
     cursor.execute("CREATE TEMP TABLE names (written TEXT, meant TEXT)")
     written = [row[0] for row in cursor.execute("SELECT DISTINCT unnest(gold_labels) FROM answers").fetchall()]
     if written:
@@ -342,20 +417,39 @@ def _agreed(cursor: duckdb.DuckDBPyConnection, path: Path) -> str:
     Raises:
         ValueError: the file is no such table.
     """
+    columns = _columns_of(cursor, path, {"meme_id", "mode", "method", "jaccard"})
+    invented = "n_invented" if "n_invented" in columns else "len(invented)" if "invented" in columns else "NULL"
+    order = "pooling <> 'sum'" if "pooling" in columns else "1"
+    f1 = "CASE WHEN isnan(f1) THEN NULL ELSE f1 END" if "f1" in columns else "NULL"
+    return (
+        "INSERT INTO agreed SELECT meme_id, mode, method, CASE WHEN isnan(jaccard) THEN NULL ELSE jaccard END, "
+        f"{invented}, {f1} FROM read_parquet(?) "
+        f"QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY {order}) = 1"
+    )
+
+
+def _sorted(cursor: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """How the words of `xai analyze` fill ``sorted``: the side and the category of every word of a row.
+
+    Raises:
+        ValueError: the file is no such table.
+    """
+    _columns_of(cursor, path, {"meme_id", "mode", "method", "group", "word", "category", "tagger", "tagger_version"})
+    return (
+        "INSERT INTO sorted SELECT meme_id, mode, method, list(\"group\" || ': ' || category) FROM read_parquet(?) "
+        "GROUP BY ALL"
+    )
+
+
+def _columns_of(cursor: duckdb.DuckDBPyConnection, path: Path, needed: set[str]) -> set[str]:
     try:
         rows = cursor.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
     except duckdb.Error:
-        raise ValueError(f"{AGREEMENT} cannot be read; run xai analyze again") from None
+        raise ValueError(f"{path.name} cannot be read; run xai analyze again") from None
     columns = {row[0] for row in rows}
-    if missing := {"meme_id", "mode", "method", "jaccard"} - columns:
-        raise ValueError(f"{AGREEMENT} lacks {', '.join(sorted(missing))}; run xai analyze again")
-    invented = "n_invented" if "n_invented" in columns else "len(invented)" if "invented" in columns else "NULL"
-    order = "pooling <> 'sum'" if "pooling" in columns else "1"
-    return (
-        "INSERT INTO agreed SELECT meme_id, mode, method, CASE WHEN isnan(jaccard) THEN NULL ELSE jaccard END, "
-        f"{invented} FROM read_parquet(?) "
-        f"QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY {order}) = 1"
-    )
+    if missing := needed - columns:
+        raise ValueError(f"{path.name} lacks {', '.join(sorted(missing))}; run xai analyze again")
+    return columns
 
 
 def _meant(run: Run, written: Sequence[str]) -> dict[str, str]:
@@ -377,7 +471,7 @@ CREATE TABLE memes (
     unknown_labels TEXT[], referred_words TEXT[], target TEXT, labels_missing TEXT[], target_choice_changed BIGINT,
     {", ".join(f"share_{segment} DOUBLE, part_{segment} DOUBLE" for segment in SEGMENTS)},
     conservation DOUBLE, sink_share DOUBLE, template_share DOUBLE, non_finite BIGINT, top_words TEXT[],
-    jaccard DOUBLE, n_invented BIGINT, flags TEXT[]
+    jaccard DOUBLE, n_invented BIGINT, f1 DOUBLE, word_categories TEXT[], flags TEXT[]
 );
 CREATE TABLE verdicts (
     run TEXT, meme_id TEXT, mode TEXT, method TEXT, auditor TEXT, relevance TEXT, rationale TEXT, label TEXT
@@ -386,6 +480,7 @@ CREATE TABLE verdicts (
 
 _PATH = r"'(?:/|[A-Za-z]:\\)[^']*?([^'/\\]*)'"
 
+_SOURCES = ("answers", "explained", "agreed", "sorted", "names")
 _NUMBER = "CAST(regexp_extract(filename, 'part-(\\d+)\\.parquet$', 1) AS BIGINT)"
 _ANSWERS = f"""
 CREATE TEMP TABLE answers AS SELECT
@@ -428,11 +523,13 @@ WITH meant AS (
         CASE WHEN gold_labels IS NULL THEN NULL ELSE coalesce(gold, []) END AS gold, answer, parse, unknown_labels,
         referred_words, target, labels_missing, target_choice_changed,
         {", ".join(f"share_{name}, {part} / nullif({_WHOLE}, 0) AS part_{name}" for name, part in _PARTS.items())},
-        conservation, sink_share, template_share, non_finite, top_words, jaccard, n_invented
+        conservation, sink_share, template_share, non_finite, top_words, jaccard, n_invented, f1, word_categories
     FROM answers
     LEFT JOIN explained ON explained.meme_id = answers.meme_id AND explained.mode = answers.mode
     LEFT JOIN agreed ON agreed.meme_id = answers.meme_id AND agreed.mode = answers.mode
         AND agreed.method = explained.method
+    LEFT JOIN sorted ON sorted.meme_id = answers.meme_id AND sorted.mode = answers.mode
+        AND sorted.method = explained.method
     LEFT JOIN meant ON meant.position = answers.position
 )
 SELECT *,

@@ -9,7 +9,7 @@ import streamlit as st
 from PIL import Image
 
 from xai.app.pieces import STYLE, plain
-from xai.app.session import AUDITOR, PAGES, PICTURES, page, services
+from xai.app.session import AUDITOR, PAGES, PICTURES, page, pictures_shown, services
 from xai.attribution.heatmap import relevance_rgb
 
 CONTENT_NOTICE = "Memes may hurt: slurs, hate, violence. Pictures stay blurred until you ask for them."
@@ -31,7 +31,12 @@ def main() -> None:
 def _sidebar() -> None:
     found = services()
     with st.sidebar:
-        st.toggle("Show pictures", key=PICTURES, help=CONTENT_NOTICE)
+        shown = pictures_shown()
+        label, icon = ("Blur pictures", "visibility_off") if shown else ("Show pictures", "visibility")
+        st.button(
+            label, icon=f":material/{icon}:", key="pictures.turn", width="stretch", help=CONTENT_NOTICE,
+            on_click=_show_pictures, args=(not shown,),
+        )  # fmt: skip
         if found.settings.read_only:
             st.caption("Read-only: verdicts are shown and not stored.")
         elif found.settings.auditor:
@@ -43,6 +48,10 @@ def _sidebar() -> None:
             if st.button("Load what is new", icon=":material/refresh:"):
                 found.library.refresh()
                 st.rerun()
+
+
+def _show_pictures(shown: bool) -> None:
+    st.session_state[PICTURES] = shown
 
 
 @cache

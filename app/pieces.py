@@ -13,6 +13,8 @@ from matplotlib.colors import to_hex
 from xai.attribution.heatmap import ink_on, relevance_rgb, token_pieces, visible
 from xai.schema import Explanation
 
+UNSIGNED = frozenset({"attention_rollout", "attention_x_gradient", "gradient"})
+"""Methods whose relevance has no sign, by the registry of methods, which would load torch."""
 SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~:$&^=\"'])")
 STYLE = """<style>
 .xai-caption {font-size: 1.15rem; line-height: 2.1; overflow-wrap: anywhere; white-space: pre-wrap;}
@@ -26,9 +28,13 @@ STYLE = """<style>
     border: 1px solid #8888; overflow-wrap: anywhere; max-width: 100%;}
 .xai-chip.both {border: 2px solid #009E73;} .xai-chip.model {border-style: dashed;}
 .xai-chip.caution {border-color: #E69F00; border-width: 2px;}
-.xai-card {min-height: 240px;}
-/* Around card and link: without a container for each, the page has fewer parts to build. */
-.stColumn:has(.xai-card) {border: 1px solid #8885; border-radius: 8px; padding: .8rem;}
+.xai-cards {display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); gap: 1rem;}
+.xai-kind {font-size: .7rem; opacity: .75; margin-inline-start: .45rem; padding-inline-start: .4rem;
+    border-inline-start: 1px solid #8888;}
+.xai-card {min-height: 240px; border: 1px solid #8885; border-radius: 8px; padding: .8rem .8rem 2.9rem;}
+/* The links of a row of cards lie on the feet of the cards. */
+[class*=st-key-memes-links] {margin-top: -3.6rem; gap: 1rem;}
+[class*=st-key-memes-links] > div {flex: 0 0 calc(25% - .75rem) !important; min-width: 0; padding: 0 .3rem;}
 .xai-card .frame {height: 150px; display: flex; align-items: center; justify-content: center; overflow: hidden;
     border-radius: 6px; background: #8882; font-size: .8rem; text-align: center;}
 .xai-card img {max-width: 100%; max-height: 150px; object-fit: contain;}
@@ -56,13 +62,23 @@ def text_html(text: str, css: str = "", tag: str = "div") -> str:
     return f'<{tag} dir="auto" class="{css}">{escape(visible(text))}</{tag}>'
 
 
-def chips(texts: Iterable[str], css: str = "", titles: Mapping[str, str] | None = None) -> str:
-    """Short texts in frames."""
-    found = titles or {}
+def chips(
+    texts: Iterable[str],
+    css: str = "",
+    titles: Mapping[str, str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+) -> str:
+    """Short texts in frames; ``titles`` are under the pointer, and ``kinds`` stand small behind a text."""
+    found, behind = titles or {}, kinds or {}
     return "".join(
-        f'<span dir="auto" class="xai-chip {css}" title="{escape(found.get(text, ""))}">{escape(visible(text))}</span>'
+        f'<span dir="auto" class="xai-chip {css}" title="{escape(found.get(text, ""))}">{escape(visible(text))}'
+        f"{_kind(behind.get(text))}</span>"
         for text in texts
     )
+
+
+def _kind(name: str | None) -> str:
+    return "" if name is None else f'<span class="xai-kind">{escape(visible(name))}</span>'
 
 
 def facts_html(facts: Iterable[tuple[str, str]]) -> str:
@@ -102,12 +118,18 @@ def tokens_html(e: Explanation) -> str:
     return f'<div dir="auto" class="xai-tokens">{"".join(spans)}</div>'
 
 
-def legend_html(limit: float, unit: str) -> str:
-    """The colour scale, symmetric around 0."""
-    stops = ", ".join(to_hex(colormaps["RdBu_r"](position / 10)) for position in range(11))
+def is_signed(method: str) -> bool:
+    """Whether negative relevance of a method speaks against the target; of others there is none, and no such colour."""
+    return method not in UNSIGNED
+
+
+def legend_html(limit: float, unit: str, *, signed: bool = True) -> str:
+    """The colour scale, symmetric around 0; of a method without signs its upper half."""
+    stops = ", ".join(to_hex(colormaps["RdBu_r"](position / 10)) for position in range(0 if signed else 5, 11))
+    left, right = (f"against {number(-limit)}", f"{number(limit)} for") if signed else ("none 0", f"{limit:.3g} most")
     return (
-        f'<div class="xai-legend">against {escape(number(-limit))} '
-        f'<i style="background:linear-gradient(to right, {stops})"></i> {escape(number(limit))} for'
+        f'<div class="xai-legend">{escape(left)} '
+        f'<i style="background:linear-gradient(to right, {stops})"></i> {escape(right)}'
         f"<span>({escape(unit)})</span></div>"
     )
 

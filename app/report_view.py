@@ -47,9 +47,19 @@ def show_table(table: Table) -> None:
         st.caption(" ".join(notes))
 
 
-def show_chart(chart: Chart | Heatmap, *, key: str, lying: bool = False, **options: Any) -> Any:
-    """A chart with its note; its menu saves it as a picture. ``lying`` bars have room for long names."""
+def show_chart(chart: Chart | Heatmap, *, key: str, lying: bool = False, below: bool = False, **options: Any) -> Any:
+    """A chart with its note; its menu saves it as a picture.
+
+    Args:
+        lying: bars lie, so that there is room for long names.
+        below: the legend is under the chart, where long names fit.
+    """
     figure = plotly_figure(chart)
+    if isinstance(chart, Chart) and chart.bin_width is not None:
+        starts = [float(x) for series in chart.series for x in series.x]
+        figure.update_xaxes(range=(min(starts) - chart.bin_width / 5, max(starts) + chart.bin_width * 6 / 5))
+    if below:
+        figure.update_layout(legend={"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0})
     if lying and isinstance(chart, Chart):
         _lay_down(figure, chart)
     event = st.plotly_chart(figure, config=CONFIG, key=key, alt=chart.title, **options)
@@ -61,9 +71,9 @@ def show_chart(chart: Chart | Heatmap, *, key: str, lying: bool = False, **optio
 def _lay_down(figure: Any, chart: Chart) -> None:
     for bar in figure.data:
         bar.update(x=bar.y, y=bar.x, orientation="h")
-    n = sum(len(series.x) for series in chart.series)
+    height = max(26, 18 * len(chart.series)) * max(len(series.x) for series in chart.series)
     figure.update_layout(
-        xaxis_title=chart.y_label, yaxis_title=chart.x_label, height=110 + max(120, 18 * n), bargap=0.2,
+        xaxis_title=chart.y_label, yaxis_title=chart.x_label, height=160 + height, bargap=0.2,
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     )  # fmt: skip
     # Without a step Plotly leaves out names where bars are low.

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 Question = Literal["relevance", "rationale", "label", "note"]
 
@@ -243,15 +246,16 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _kappa(pairs: Sequence[tuple[str, str]]) -> tuple[float | None, float | None]:
+    """Share of equal answers, and kappa as of annotators with one label an item."""
     if not pairs:
         return None, None
-    equal = sum(a == b for a, b in pairs) / len(pairs)
-    if len({answer for pair in pairs for answer in pair}) < 2:
-        return equal, None
-    from sklearn.metrics import cohen_kappa_score
+    from xai.analysis.annotators.multilabel import augmented_kappa
+    from xai.analysis.detection.labelsets import indicator
 
-    first, second = zip(*pairs, strict=True)
-    return equal, float(cohen_kappa_score(first, second))
+    names = sorted({answer for pair in pairs for answer in pair})
+    first, second = (indicator([{pair[side]} for pair in pairs], names) for side in (0, 1))
+    equal, _, kappa = augmented_kappa(first, second)(np.ones((1, len(pairs))))[0, 0].tolist()
+    return equal, None if math.isnan(kappa) else kappa
 
 
 def _inert(value: object) -> object:

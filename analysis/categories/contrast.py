@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from scipy import stats
 
 from xai.analysis.categories.tagger import CATEGORIES, UNKNOWN, Tagger, WordInContext
 from xai.analysis.report import Chart, Heatmap, Section, Series, Table
 from xai.analysis.statistics import holm
+from xai.parts import write_part
 from xai.store import Run
 
+FILE = "categories.parquet"
+COLUMNS = ("meme_id", "mode", "method", "group", "word", "category", "tagger", "tagger_version")
+"""Of the file of :func:`write_categories`, all of them text."""
 GROUPS = ("shared", "rationale only", "relevance only")
 MAX_BARS = 6
 """Modes and methods up to which each has a chart of bars; the heat map has all of them."""
@@ -83,13 +89,54 @@ def category_section(
     Raises:
         ValueError: the table has more than one row of a meme, mode and method; or what the tagger raises.
     """
-    table, drawn = _drawn(table, n_memes, seed)
-    words = tagged_words(table, tagger, contexts)
+    return section_of_words(categorised(table, tagger, contexts, n_memes=n_memes, seed=seed), title=title)
+
+
+class Categorised(NamedTuple):
+    """Words with their categories.
+
+    Attributes:
+        words: of :func:`tagged_words`.
+        tagger: who said the categories.
+        drawn: which memes they are of, where it is not all; a sentence.
+    """
+
+    words: pd.DataFrame
+    tagger: Tagger
+    drawn: str = ""
+
+
+def categorised(
+    table: pd.DataFrame,
+    tagger: Tagger,
+    contexts: Mapping[str, tuple[str, str | None]],
+    *,
+    n_memes: int | None = None,
+    seed: int = 0,
+) -> Categorised:
+    """The words of both sides with their categories; arguments and errors as :func:`category_section`."""
+    chosen, drawn = _drawn(table, n_memes, seed)
+    return Categorised(tagged_words(chosen, tagger, contexts), tagger, drawn)
+
+
+def write_categories(found: Categorised, folder: Path) -> Path:
+    """Write :data:`FILE`, a row a word with :data:`COLUMNS`; it is whole or not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = found.words.assign(tagger=found.tagger.name, tagger_version=found.tagger.version)
+    table = pa.table({name: pa.array(frame[name].astype(object), type=pa.string()) for name in COLUMNS})
+    path = folder / FILE
+    write_part(path, table)
+    return path
+
+
+def section_of_words(found: Categorised, *, title: str = "Categories") -> Section:
+    """The section of :func:`category_section`, of words whose categories are known already."""
+    words, tagger = found.words, found.tagger
     counts = category_counts(words)
     tests = {key: independence(_known(group)) for key, group in _matrices(counts)}
     permuted = {key: permuted_p(words[(words["mode"] == key[0]) & (words["method"] == key[1])]) for key in tests}
     unknown = int((words["category"] == UNKNOWN).sum())
-    said = [_TEXT.format(tagger=tagger.version), *drawn]
+    said = [_TEXT.format(tagger=tagger.version), *filter(None, [found.drawn])]
     said += [f"{unknown} of {len(words)} words have no category and are in no table."] if unknown else []
     answers = ", ".join(f"{name} {n}" for name, n in getattr(tagger, "counts", {}).items())
     said += [f"What the tagger counted: {answers}."] if answers else []
@@ -105,14 +152,14 @@ def meme_contexts(run: Run) -> dict[str, tuple[str, str | None]]:
     return {meme_id: (text or "", language) for meme_id, text, language in rows}
 
 
-def _drawn(table: pd.DataFrame, n_memes: int | None, seed: int) -> tuple[pd.DataFrame, list[str]]:
+def _drawn(table: pd.DataFrame, n_memes: int | None, seed: int) -> tuple[pd.DataFrame, str]:
     """The rows of at most so many memes, and what is to be said of it."""
     memes = np.sort(table["meme_id"].unique().astype(str))
     if n_memes is None or len(memes) <= n_memes:
-        return table, []
+        return table, ""
     chosen = np.random.default_rng(seed).choice(memes, n_memes, replace=False)
     said = f"These are the words of {n_memes} of {len(memes)} memes, drawn at random with seed {seed}."
-    return table[table["meme_id"].isin(chosen)], [said]
+    return table[table["meme_id"].isin(chosen)], said
 
 
 def tagged_words(table: pd.DataFrame, tagger: Tagger, contexts: Mapping[str, tuple[str, str | None]]) -> pd.DataFrame:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 
-from xai.analysis.faithfulness.rescoring import SCALES, Scale, Scores
-from xai.analysis.faithfulness.units import Unit
-from xai.attribution.perturb import Variant
+if TYPE_CHECKING:  # reading stored figures needs no torch
+    from xai.analysis.faithfulness.rescoring import Scores
+    from xai.analysis.faithfulness.units import Unit
+    from xai.attribution.perturb import Variant
 
+Scale = Literal["probability", "log_probability", "logit"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
 PERCENTS = (1, 5, 10, 20, 50)
 """At so many per cent of the units comprehensiveness, sufficiency and flips are taken."""
 FLIP_COUNTS = (1, 3)

@@ -17,20 +17,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xai.analysis.faithfulness.curves import MAX_POINTS, Curve, curves, measures
+from xai.analysis.faithfulness.curves import MAX_POINTS, SCALES, Curve, Scale, curves, measures
 from xai.analysis.faithfulness.ground_truth import touched_by_any
-from xai.analysis.faithfulness.rescoring import SCALES, Perturbation, Rescorer, Scale, Scores, rescoring
+from xai.analysis.faithfulness.rescoring import Perturbation, Rescorer, Scores, rescoring
 from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
+from xai.analysis.faithfulness.stored import GRID, RANDOM, RATIONALE, REVERSED, SETTINGS, TRUTH
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
 from xai.models import VisionLanguageModel
-from xai.parts import explanation_from_rows, lock_folder, to_json, unlock, write_part
+from xai.parts import explanation_from_rows, lock_folder, to_json, unlock, write_part, write_text
 from xai.schema import ALL_LABELS, Explanation, Mode
 from xai.store import Run
 from xai.tasks import Task, load_task
 
-RANDOM, REVERSED, RATIONALE, TRUTH = "random order", "reversed", "rationale", "truth"
-GRID = tuple(round(0.05 * step, 2) for step in range(21))
-"""Shares of units at which stored curves stand, so that they can be averaged over memes."""
 PART_SIZE = 8
 FORMAT = 1
 Key = tuple[str, Mode]
@@ -143,6 +141,7 @@ def measure_run(
     folder, budget = parts_folder(run, settings), budget or Budget()
     begin, n_forwards, pending = time.monotonic(), 0, list[dict[str, Any]]()
     with _locked(folder):
+        write_text(folder / SETTINGS, to_json(asdict(settings)))
         done = _done(folder)
         on_progress(len(done))
         try:

@@ -12,20 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from xai.analysis.faithfulness.curves import FLIP_COUNTS, MEASURES, PERCENTS
+from xai.analysis.faithfulness.curves import FLIP_COUNTS, MEASURES, PERCENTS, Scale
 from xai.analysis.faithfulness.measuring import (
-    GRID,
-    RANDOM,
-    RATIONALE,
-    REVERSED,
-    TRUTH,
     Key,
     Measured,
     Settings,
     explanations_of,
 )
-from xai.analysis.faithfulness.rescoring import Scale
 from xai.analysis.faithfulness.robustness import JPEG_QUALITY, RADIUS
+from xai.analysis.faithfulness.stored import ARROWS, GRID, NAMES, RANDOM, RATIONALE, REVERSED, TRUTH
 from xai.analysis.faithfulness.summaries import (
     ALPHA,
     LEADERS,
@@ -46,7 +41,6 @@ from xai.parts import to_json
 from xai.schema import MODES
 from xai.store import Run, installed_versions
 
-ARROWS = {"higher": "↑", "lower": "↓"}
 DIRECTIONS = "↑ higher is better, ↓ lower is better"
 N_MEMES = 2
 """So many of the best and of the worst memes of each run are shown."""
@@ -414,7 +408,7 @@ def _has(sections: Sequence[Section], name: str) -> bool:
 
 
 def _named(scale: Scale) -> str:
-    return {"logit": "logit", "log_probability": "log-probability", "probability": "probability"}[scale]
+    return NAMES[scale]
 
 
 def _percent() -> str:

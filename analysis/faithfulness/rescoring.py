@@ -12,6 +12,7 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
+from xai.analysis.faithfulness.curves import Scale
 from xai.analysis.faithfulness.units import Unit
 from xai.attribution.perturb import Baseline, OpenModel, Variant, VariantScorer, WordChange, open_model
 from xai.attribution.targets import Target
@@ -25,8 +26,6 @@ from xai.tasks import Task, load_task
 
 WordWay = Literal["replace", "mean", "delete", "mask"]
 CellWay = Literal["mean_token", "mean_colour", "blur"]
-Scale = Literal["probability", "log_probability", "logit"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
 NEUTRAL = ("…", "_", "-", ".")
 """What may stand in for a token: the first of these that is one token of the vocabulary."""
 BLUR_RADIUS = 0.05

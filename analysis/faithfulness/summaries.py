@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from xai.analysis.faithfulness.curves import MEASURES, Better
-from xai.analysis.faithfulness.measuring import GRID, RANDOM, RATIONALE, REVERSED, TRUTH
-from xai.analysis.faithfulness.rescoring import Scale
+from xai.analysis.faithfulness.curves import MEASURES, Better, Scale
+from xai.analysis.faithfulness.stored import GRID, RANDOM, RATIONALE, REVERSED, TRUTH
 from xai.analysis.statistics import compare_paired, holm, mean_interval
 
 ALPHA = 0.01

@@ -8,9 +8,9 @@ import streamlit as st
 
 from xai.analysis.report import Chart, Series
 from xai.app import session
-from xai.app.figures import CONFIG, Layer, percentile_limit, picture_figure, unit
+from xai.app.figures import CONFIG, cell_layer, percentile_limit, picture_figure, unit
 from xai.app.library import TOP_WORDS, Key
-from xai.app.pieces import caption_html, chips, legend_html, plain, text_html
+from xai.app.pieces import caption_html, chips, is_signed, legend_html, plain, text_html
 from xai.app.report_view import show_chart
 from xai.app.views.meme import shown_picture
 from xai.app.views.memes import link
@@ -106,6 +106,7 @@ def _table(pairs: pd.DataFrame) -> str | None:
             }
         ),
         hide_index=True, on_select="rerun", selection_mode="single-row", height=250, key="compare.table",
+        column_config={"caption": st.column_config.TextColumn(width=260)},
     )  # fmt: skip
     if len(ordered) > ROWS:
         st.caption(f"The first {ROWS} of {len(ordered):,} memes.")
@@ -142,9 +143,12 @@ def _one_side(key: Key, index: int) -> None:
     limit = percentile_limit(np.array(values), PERCENTILE)
     st.markdown(f"**{plain(' · '.join(key[2:]))}**")
     st.html(chips(row["labels"] or ["no label"]))
-    st.html(caption_html(e.meme.text, words.spans, words.values, limit, words.titles) + legend_html(limit, unit(e)))
+    st.html(
+        caption_html(e.meme.text, words.spans, words.values, limit, words.titles)
+        + legend_html(limit, unit(e), signed=is_signed(e.method))
+    )
     picture, reason = shown_picture(key, row)
-    layer = None if e.image is None else Layer(e.image, limit, f"relevance of cells ({unit(e)})")
+    layer = cell_layer(e, limit)
     if picture is not None:
         size = e.image_size or picture.size
         title = "Relevance of the picture" if layer else "Picture (not shown to the model)"

@@ -14,9 +14,9 @@ import streamlit as st
 from PIL import Image
 
 from xai.app import session
-from xai.app.figures import CONFIG, Layer, percentile_limit, picture_figure, shares_figure, unit
+from xai.app.figures import CONFIG, cell_layer, percentile_limit, picture_figure, shares_figure, unit
 from xai.app.paths import PictureError, open_picture
-from xai.app.pieces import caption_html, chips, facts_html, legend_html, plain, text_html
+from xai.app.pieces import caption_html, chips, facts_html, is_signed, legend_html, plain, text_html
 from xai.app.settings import CAPTION_CHARACTERS, UPLOAD_MEGABYTES, UPLOAD_PIXELS
 from xai.app.words import word_values
 from xai.attribution.heatmap import PERCENTILE
@@ -142,11 +142,11 @@ def _show(e: Explanation, picture: Image.Image | None) -> None:
         st.html(f"<b>Labels</b> {chips(e.prediction.labels or ['none'])}")
         if e.meme.text:
             st.html(caption_html(e.meme.text, words.spans, words.values, limit, words.titles))
-        st.html(legend_html(limit, unit(e)))
+        st.html(legend_html(limit, unit(e), signed=is_signed(e.method)))
         st.html(text_html(e.prediction.text, "xai-answer", "pre") + "<br>" + facts_html(facts(e)))
     with left:
         if picture is not None:
-            layer = None if e.image is None else Layer(e.image, limit, f"relevance of cells ({unit(e)})")
+            layer = cell_layer(e, limit)
             title = "Relevance of the picture" if layer else "Picture (not shown to the model)"
             small = picture.copy()
             small.thumbnail((1000, 1000))

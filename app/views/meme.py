@@ -12,11 +12,33 @@ from PIL import Image
 
 from xai.app import session
 from xai.app.cautions import CAUTIONS
-from xai.app.figures import CONFIG, Depth, Layer, Sign, one_sign, percentile_limit, picture_figure, shares_figure, unit
+from xai.app.curves_view import show_curves
+from xai.app.figures import (
+    CONFIG,
+    Depth,
+    Layer,
+    Sign,
+    cell_layer,
+    one_sign,
+    percentile_limit,
+    picture_figure,
+    shares_figure,
+    unit,
+)
 from xai.app.filters import Filter
 from xai.app.library import Key
 from xai.app.paths import PictureError, open_picture
-from xai.app.pieces import caption_html, chips, facts_html, legend_html, number, plain, text_html, tokens_html
+from xai.app.pieces import (
+    caption_html,
+    chips,
+    facts_html,
+    is_signed,
+    legend_html,
+    number,
+    plain,
+    text_html,
+    tokens_html,
+)
 from xai.app.thumbnails import VIEW
 from xai.app.urls import Params, UrlState
 from xai.app.verdict_form import verdict_form
@@ -208,7 +230,8 @@ def _caption(e: Explanation, found: WordValues, limit: float) -> None:
     if not e.meme.text:
         st.caption("This meme has no caption.")
         return
-    st.html(caption_html(e.meme.text, found.spans, found.values, limit, found.titles) + legend_html(limit, unit(e)))
+    st.html(caption_html(e.meme.text, found.spans, found.values, limit, found.titles))
+    st.html(legend_html(limit, unit(e), signed=is_signed(e.method)))
     st.caption(f"Relevance {found.source}; exact numbers under the pointer.")
 
 
@@ -245,11 +268,12 @@ def _picture_panel(key: Key, row: dict[str, Any], e: Explanation, found: WordVal
 
 
 def _layer(e: Explanation, limit: float) -> Layer | None:
-    sign: Sign = st.session_state["meme.sign"] or "both"
+    signed = is_signed(e.method)
+    sign: Sign = (st.session_state["meme.sign"] or "both") if signed else "both"
     if st.session_state["meme.depth"] == "pixels" and e.pixels is not None:
         own = percentile_limit(e.pixels, float(st.session_state["meme.percentile"]))
-        return Layer(one_sign(e.pixels, sign), own, f"relevance of patches ({unit(e)})")
-    return None if e.image is None else Layer(one_sign(e.image, sign), limit, f"relevance of cells ({unit(e)})")
+        return Layer(one_sign(e.pixels, sign), own, f"relevance of patches ({unit(e)})", signed)
+    return cell_layer(e, limit, sign)
 
 
 def _controls(e: Explanation) -> None:
@@ -261,7 +285,8 @@ def _controls(e: Explanation) -> None:
         "they are.",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.segmented_control("What speaks", ["both", "for", "against"], key="meme.sign", required=True)
+        if is_signed(e.method):
+            st.segmented_control("What speaks", ["both", "for", "against"], key="meme.sign", required=True)
         if e.pixels is not None:
             st.segmented_control("Depth", ["tokens", "pixels"], key="meme.depth", required=True)
         st.toggle("Word boxes", key="meme.boxes")
@@ -287,8 +312,8 @@ def _full_size(key: Key, row: dict[str, Any], layer: Layer) -> bytes:
 
 
 def _details(key: Key, e: Explanation, found: WordValues) -> None:
-    words, answer, shares, quality, tokens = st.tabs(
-        ["Words and rationale", "Answer", "Where relevance sits", "Method and quality", "All tokens"]
+    words, answer, shares, curves, quality, tokens = st.tabs(
+        ["Words and rationale", "Answer", "Where relevance sits", "Faithfulness", "Method and quality", "All tokens"]
     )
     with words:
         _words(key, e, found)
@@ -296,6 +321,8 @@ def _details(key: Key, e: Explanation, found: WordValues) -> None:
         _answer(key)
     with shares:
         st.plotly_chart(shares_figure(e), config=CONFIG, key="meme.shares", alt="Relevance by segment")
+    with curves:
+        show_curves(key, e.target)
     with quality:
         st.html(facts_html([*facts(e), *_quality(e)]))
     with tokens:
@@ -315,22 +342,30 @@ def _words(key: Key, e: Explanation, found: WordValues) -> None:
             st.markdown("**Words that the model names**")
             st.html(chips(e.prediction.referred_words or ["none"], "model"))
     else:
-        _compared(compared, relevance_titles(found))
+        _compared(key, compared, relevance_titles(found))
     if e.prediction.referred_image_concepts:
         st.html("<b>Seen in the picture, the model says</b> " + chips(e.prediction.referred_image_concepts, "model"))
 
 
-def _compared(row: dict[str, Any], titles: dict[str, str]) -> None:
+def _compared(key: Key, row: dict[str, Any], titles: dict[str, str]) -> None:
+    sorted_words = session.services().library.categories(key)
+    kinds = {} if sorted_words is None else sorted_words.category
     groups = {name: words for name, words in compared_words(row).items() if words or name == "shared"}
     for column, (name, words) in zip(st.columns(len(groups)), groups.items(), strict=True):
         title, css, explained = _HEADS[name]
         with column:
             st.markdown(f"**{title}**", help=explained)
-            st.html(chips(words, css, titles) if words else '<span class="xai-small">none</span>')
+            st.html(chips(words, css, titles, kinds) if words else '<span class="xai-small">none</span>')
     jaccard, chance = (_known(row.get(name)) for name in ("jaccard", "jaccard_chance"))
     value = "not defined: one side has no words" if jaccard is None else f"{jaccard:.3f}"
     by_chance = "" if chance is None else f"; by chance it would be {chance:.3f}"
     st.caption(f"Agreement (Jaccard of both sides, 0 to 1): {value}{by_chance}")
+    if sorted_words is not None:
+        st.caption(f"Small, behind a word: its category, by {plain(sorted_words.version)}.")
+    elif session.services().library.has_categories(key.run):
+        st.caption("Without categories. Of a large run, `xai analyze RUN --category-memes N` sorts those of N memes.")
+    else:
+        st.caption("Without categories of words. This command sorts them: `xai analyze RUN`")
 
 
 def _known(value: float | None) -> float | None:

@@ -11,8 +11,8 @@ import streamlit as st
 
 from xai.app import session
 from xai.app.cautions import CAUTIONS
-from xai.app.filters import CORRECT, SORTS, VERDICTS, Filter
-from xai.app.library import Key
+from xai.app.filters import CATEGORY_NAMES, CORRECT, SEGMENT_NAMES, SIDES, SORTS, VERDICTS, Filter
+from xai.app.library import Key, Library
 from xai.app.paths import PictureError
 from xai.app.pieces import chips, plain, text_html
 from xai.app.thumbnails import data_uri
@@ -40,9 +40,7 @@ def show() -> None:
     elif "memes.sort" not in st.session_state:
         _set_widgets(session.current_filter(), ListState.from_params(params))
     _notice()
-    state = _head()
-    with st.sidebar:
-        wanted = _filters()
+    wanted, state = _head()
     if wanted != session.current_filter():
         st.session_state[session.FILTER] = wanted
         state = state.model_copy(update={"page": 1})
@@ -56,7 +54,7 @@ def _list(wanted: Filter, state: ListState) -> None:
     state = state.model_copy(update={"page": min(max(1, state.page), pages)})
     session.wrote("memes", {**wanted.to_params(), **state.to_params()})
     st.session_state["memes.page"] = state.page
-    _count_line(total, state.page, pages)
+    _count_line(total, state.page, pages, wanted)
     if not total:
         _empty(wanted)
         return
@@ -68,39 +66,71 @@ def _list(wanted: Filter, state: ListState) -> None:
 
 
 def _notice() -> None:
-    if session.pictures_shown() or st.session_state.get("notice.read"):
+    if session.pictures_shown():
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        st.markdown("**Pictures are blurred:** memes may hurt. Your choice holds for this visit.")
-        st.button("Show pictures", on_click=_choose, args=(True,), icon=":material/visibility:")
-        st.button("Keep blurred", on_click=_choose, args=(False,))
+        st.markdown("**Pictures are blurred:** memes may hurt. Your choice holds for this visit.", width="content")
+        st.button(
+            "Show pictures",
+            on_click=_set,
+            args=(session.PICTURES, True),
+            icon=":material/visibility:",
+            key="notice.show",
+        )
 
 
-def _choose(shown: bool) -> None:
-    st.session_state[session.PICTURES] = shown
-    st.session_state["notice.read"] = True
+def _head() -> tuple[Filter, ListState]:
+    """Search, order, filters and view, above the list; what is filtered by is built by the browser when it is opened.
 
-
-def _head() -> ListState:
-    search, order, turn, look = st.columns([4, 3, 1.3, 2], vertical_alignment="bottom")
+    Few kinds of elements, since a browser loads the code of each kind when a page has the first of it.
+    """
+    library = session.services().library
+    search, order, turn, more, look = st.columns([4, 3.4, 0.6, 1.7, 1.7], vertical_alignment="bottom")
     search.text_input("Search captions, answers and names", key="memes.text", icon=":material/search:")
     order.selectbox("Order", list(SORTS), key="memes.sort", format_func=lambda name: SORTS[name][0])
-    turn.toggle("reverse", key="memes.reverse")
-    look.segmented_control("View", ["gallery", "table"], key="memes.view", required=True)
-    return ListState(page=st.session_state.get("memes.page", 1), table=st.session_state["memes.view"] == "table")
+    reverse, table = bool(st.session_state["memes.reverse"]), st.session_state["memes.view"] == "table"
+    turn.button(
+        "", icon=":material/swap_vert:", type="primary" if reverse else "secondary", key="memes.turn", width="stretch",
+        on_click=_set, args=("memes.reverse", not reverse), help="The other way round",
+    )  # fmt: skip
+    with more.popover("Filter", icon=":material/filter_list:", width="stretch", key="memes.filter"):
+        values = _filters(library)
+    view, icon = ("Gallery", ":material/grid_view:") if table else ("Table", ":material/table_rows:")
+    look.button(view, icon=icon, key="memes.look", width="stretch", on_click=_set, args=("memes.view", view.lower()))
+    wanted = Filter(
+        **values, text=st.session_state["memes.text"] or "", sort=st.session_state["memes.sort"], reverse=reverse
+    )
+    return wanted, ListState(page=st.session_state.get("memes.page", 1), table=table)
 
 
-def _filters() -> Filter:
-    library = session.services().library
-    st.subheader("Filter")
-    values: dict[str, Any] = {"text": st.session_state["memes.text"] or ""}
+def _set(name: str, value: object) -> None:
+    st.session_state[name] = value
+
+
+def _filters(library: Library) -> dict[str, Any]:
+    left, right = st.columns(2, width=620)
+    with left:
+        values = _filters_of_answers(library)
+    with right:
+        values |= _filters_of_explanations(library)
+    return values
+
+
+def _filters_of_answers(library: Library) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     if len(library.runs) > 1:
         values["run"] = _several("run", "Run", library.choices("run"))
-    values["mode"] = _several("mode", "Mode", library.choices("mode"))
-    if len(library.choices("method")) > 1:
-        values["method"] = _several("method", "Method", library.choices("method"), {"": "not explained"})
     values["label"] = _several("label", "Label of the answer", library.choices("labels"))
-    values["correct"] = st.selectbox("Labels are", list(CORRECT), key="memes.correct", format_func=CORRECT.__getitem__)
+    values["mode"] = _several("mode", "Mode", library.choices("mode"))
+    if gold := library.choices("gold"):
+        values["gold"] = _several("gold", "Gold label", gold)
+    values["correct"] = _one("correct", "Labels are", CORRECT)
+    if len(languages := library.choices("language")) > 1:
+        values["language"] = _several("language", "Language", languages, {"": _NO_LANGUAGE})
+    return values | {"verdict": _one("verdict", "Verdicts", VERDICTS)}
+
+
+def _filters_of_explanations(library: Library) -> dict[str, Any]:
     bounds: Any = st.slider(
         "Agreement of relevance and rationale", 0.0, 1.0, key="memes.agreement", step=0.01,
         help="Jaccard of the words with most relevance and the words that the model says it used. With a narrower "
@@ -108,19 +138,36 @@ def _filters() -> Filter:
     )  # fmt: skip
     if not any(library.has_agreement(name) for name in library.runs):
         st.caption("No agreement yet. Run: `xai analyze RUN`")
+    values: dict[str, Any] = {"low": bounds[0], "high": bounds[1]}
+    if len(library.choices("method")) > 1:
+        values["method"] = _several("method", "Method", library.choices("method"), {"": "not explained"})
     shorts = {name: caution.short for name, caution in CAUTIONS.items()}
     values["flag"] = _several("flag", "Warnings", library.choices("flags"), shorts)
-    if len(languages := library.choices("language")) > 1:
-        values["language"] = _several("language", "Language", languages, {"": _NO_LANGUAGE})
-    values["verdict"] = st.selectbox("Verdicts", list(VERDICTS), key="memes.verdict", format_func=VERDICTS.__getitem__)
-    st.button("Clear all filters", on_click=_clear, icon=":material/filter_alt_off:")
-    return Filter(
-        **values,
-        low=bounds[0],
-        high=bounds[1],
-        sort=st.session_state["memes.sort"],
-        reverse=st.session_state["memes.reverse"],
-    )
+    values |= _category_filter(library)
+    values["share"] = _one("share", "Relevance sits on", SEGMENT_NAMES)
+    values["least"] = st.slider(
+        "with a share of at least", 0.0, 1.0, key="memes.least", step=0.01, disabled=not values["share"],
+        help="Of the absolute sums of the segments of the prompt.",
+    )  # fmt: skip
+    return values
+
+
+def _category_filter(library: Library) -> dict[str, Any]:
+    found = library.choices("word_categories")
+    if not found:
+        st.caption("No categories of words yet. Run: `xai analyze RUN`")
+        return {}
+    names = {value.partition(": ")[2] for value, _ in found}
+    known = [name for name in CATEGORY_NAMES if name in names]
+    st.session_state["memes.category"] = [name for name in st.session_state.get("memes.category", []) if name in known]
+    chosen = st.multiselect("Words of a category", known, key="memes.category", placeholder="all")
+    side = _one("side", "which stand", SIDES, disabled=not chosen)
+    return {"category": tuple(chosen), "side": side}
+
+
+def _one(name: str, title: str, options: Mapping[Any, str], **more: Any) -> Any:
+    """A choice of one value."""
+    return st.selectbox(title, list(options), key=f"memes.{name}", format_func=options.__getitem__, **more)
 
 
 def _several(
@@ -138,6 +185,7 @@ def _set_widgets(wanted: Filter, state: ListState) -> None:
     for name in Filter.model_fields:
         value = getattr(wanted, name)
         st.session_state[f"memes.{name}"] = list(value) if isinstance(value, tuple) else value
+    st.session_state["memes.least"] = min(max(wanted.least, 0.0), 1.0)
     st.session_state["memes.agreement"] = (min(max(wanted.low, 0.0), 1.0), min(max(wanted.high, 0.0), 1.0))
     st.session_state["memes.view"] = "table" if state.table else "gallery"
     st.session_state["memes.page"] = state.page
@@ -149,10 +197,13 @@ def _clear() -> None:
     _set_widgets(Filter(sort=st.session_state["memes.sort"], reverse=st.session_state["memes.reverse"]), state)
 
 
-def _count_line(total: int, page: int, pages: int) -> None:
-    line, back, forth = st.columns([6, 1.2, 1.2], vertical_alignment="center")
+def _count_line(total: int, page: int, pages: int, wanted: Filter) -> None:
+    line, clear, back, forth = st.columns([5, 1.5, 1.2, 1.2], vertical_alignment="center")
     what = "meme, by mode and method" if total == 1 else "memes, by mode and method"
-    line.markdown(f"**{total:,}** {what} · page {page} of {pages}")
+    filtered = "".join(f" · {plain(phrase)}" for phrase in wanted.described())
+    line.markdown(f"**{total:,}** {what} · page {page:,} of {pages:,}{filtered}")
+    if not wanted.is_open:
+        clear.button("Clear filters", on_click=_clear, width="stretch")
     back.button("Back", on_click=_turn, args=(page - 1,), disabled=page <= 1, width="stretch", shortcut="P")
     forth.button("Next", on_click=_turn, args=(page + 1,), disabled=page >= pages, width="stretch", shortcut="N")
 
@@ -167,15 +218,17 @@ def _empty(wanted: Filter) -> None:
             "The runs hold no answers yet. `xai explain DATASET --out RUN` makes them; what failed is in the overview."
         )
     else:
-        st.info("No meme passes this filter. Take a part of it back, or clear all filters in the sidebar.")
+        st.info("No meme passes this filter. Take a part of it back, or clear it.")
 
 
 def _gallery(rows: pd.DataFrame) -> None:
     records: list[dict[str, Any]] = [dict(zip(rows.columns, row, strict=True)) for row in rows.itertuples(index=False)]
     for start in range(0, len(records), COLUMNS):
-        for column, row in zip(st.columns(COLUMNS), records[start : start + COLUMNS], strict=False):
-            with column:
-                st.html(_card(row))
+        # One fragment a row and the links below: a column for each card would be twice the page for a browser to build.
+        beside = records[start : start + COLUMNS]
+        st.html(f'<div class="xai-cards">{"".join(map(_card, beside))}</div>')
+        with st.container(horizontal=True, key=f"memes.links.{start}"):
+            for row in beside:
                 st.page_link(
                     session.page("meme"),
                     label=plain(row["meme_id"]),
@@ -226,23 +279,25 @@ def _table(rows: pd.DataFrame) -> None:
         {
             "meme": rows["meme_id"],
             "run": rows["run"],
-            "mode": rows["mode"],
-            "method": rows["method"],
             "caption": rows["text"],
             "labels": rows["labels"].map(list),
             "gold": rows["gold"].map(lambda gold: list(gold) if gold is not None else None),
             "agreement": rows["jaccard"],
+            "F1": rows["f1"],
             "invented": rows["n_invented"],
             "caption share": rows["part_text"],
             "picture share": rows["part_image"],
             "instruction share": rows["part_instruction"],
+            "mode": rows["mode"],
+            "method": rows["method"],
             "warnings": rows["flags"].map(lambda flags: [CAUTIONS[name].short for name in flags]),
         }
     )
     if len(session.services().library.runs) == 1:
         shown = shown.drop(columns="run")
     share = st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=1.0)
-    columns = dict.fromkeys(("agreement", "caption share", "picture share", "instruction share"), share)
+    columns: dict[str, Any] = dict.fromkeys(("agreement", "caption share", "picture share", "instruction share"), share)
+    columns |= {"caption": st.column_config.TextColumn(width=300), "labels": st.column_config.ListColumn(width=200)}
     st.caption("Choose a row to open it. The menu of the table downloads it; this page of the list is in it.")
     event = st.dataframe(
         shown, hide_index=True, column_config=columns, on_select="rerun", selection_mode="single-row", height=560

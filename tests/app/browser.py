@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 WIDTH, HEIGHT = 1280, 800
-SECONDS = 60
+SECONDS = 90
+ROW = 35
+"""Height of a row of a table and of its head, in points."""
 """How long a page may take on a busy machine."""
 _AT_REST = """
 const app = document.querySelector('[data-testid=stApp]');
@@ -80,6 +83,27 @@ class Browser:
             time.sleep(0.15 if seen else 0.03)
             seen = seen + 1 if self.driver.execute_script(_AT_REST) else 0
 
+    def until(self, happens: Callable[[], bool], what: str) -> None:
+        """Wait for something: what a click or a key brings about comes some time later on a busy machine."""
+        deadline = time.monotonic() + SECONDS
+        while not self._calmly(happens):
+            assert time.monotonic() < deadline, f"it does not come about that {what}: {self.text()[:500]}"
+            time.sleep(0.1)
+
+    def reads(self, text: str) -> None:
+        """Wait until the page says so."""
+        self.until(lambda: text in self.text(), f"the page says {text!r}")
+        self.rest()
+
+    @staticmethod
+    def _calmly(happens: Callable[[], bool]) -> bool:
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        try:
+            return happens()
+        except (StaleElementReferenceException, IndexError):  # the page is being built anew
+            return False
+
     def text(self) -> str:
         return str(self.driver.execute_script("return document.body.innerText"))
 
@@ -90,16 +114,46 @@ class Browser:
         return list(self.driver.find_elements("css selector", css))
 
     def click(self, text: str, css: str = "button, a, label") -> None:
-        """Click the first visible element with that text in it, and wait."""
-        found = [element for element in self.find(css) if text in element.text and element.is_displayed()]
-        assert found, f"nothing to click says {text!r}; there is: {[e.text for e in self.find(css)]}"
-        self.script("arguments[0].scrollIntoView({block: 'center'})", found[0])
-        found[0].click()
+        """Click the first visible element with that text in it, once there is one, and wait."""
+        self.until(lambda: self._clicked(text, css), f"something to click says {text!r}")
         time.sleep(0.3)
         self.rest()
 
-    def click_bar(self, index: int, chart: int = 0) -> None:
-        """Point at a bar of a chart, and click once the chart has noticed.
+    def _clicked(self, text: str, css: str) -> bool:
+        from selenium.common.exceptions import ElementClickInterceptedException
+
+        found = [element for element in self.find(css) if text in element.text and element.is_displayed()]
+        if not found:
+            return False
+        self.script("arguments[0].scrollIntoView({block: 'center'})", found[0])
+        try:
+            found[0].click()
+        except ElementClickInterceptedException:  # by what is still moving
+            return False
+        return True
+
+    def choose_row(self, index: int, chosen: Callable[[], bool], table: int = 0) -> None:
+        """Choose a row of a table by the box at its left, until that has happened.
+
+        A table is one canvas, which takes clicks only once it is drawn.
+        """
+        from selenium.webdriver import ActionChains
+
+        deadline = time.monotonic() + SECONDS
+        while not self._calmly(chosen):
+            assert time.monotonic() < deadline, f"the row is not chosen: {self.text()[:500]}"
+            canvas = self.find("[data-testid=stDataFrame] canvas")[table]
+            self.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+            size = canvas.size
+            x, y = 17 - size["width"] / 2, ROW * (index + 1.5) - size["height"] / 2
+            ActionChains(self.driver).move_to_element_with_offset(canvas, round(x), round(y)).click().perform()
+            # A second click would take the choice back, so that the first one gets its time.
+            settled = time.monotonic() + 10
+            while not self._calmly(chosen) and time.monotonic() < settled:
+                time.sleep(0.1)
+
+    def click_bar(self, chart: int = 0) -> None:
+        """Point at the longest bar of a chart, and click once the chart has noticed.
 
         Plotly takes a click for one on the bar that it shows as hovered, and looks for that some time after a move.
         """
@@ -108,7 +162,8 @@ class Browser:
         deadline = time.monotonic() + SECONDS
         for step in count():
             plot = self.find(".js-plotly-plot")[chart]
-            bar = plot.find_elements("css selector", ".barlayer .point path")[index]
+            bars = plot.find_elements("css selector", ".barlayer .point path")
+            bar = max(bars, key=lambda one: one.size["width"] * one.size["height"])
             ActionChains(self.driver).move_to_element_with_offset(bar, step % 3, 0).perform()
             time.sleep(0.3)
             if plot.find_elements("css selector", ".hoverlayer .hovertext"):

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from xai.analysis.rationale.agreement import agreement_table
+from xai.analysis.rationale.agreement import agreement_tables, write_agreement
 from xai.app.library import Library
 from xai.app.settings import Settings
+from xai.cli import app
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_dataset
 from xai.planted import SAMPLES
@@ -44,7 +46,20 @@ def run(dataset: Path, model: VisionLanguageModel) -> Path:
     """That data set, explained in two modes and analysed."""
     out = dataset.parent / "run"
     explain_dataset(model, dataset, out, modes=["text", "image+text"])
-    write_agreement(out)
+    compare(out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory: pytest.TempPathFactory, model: VisionLanguageModel) -> Path:
+    """Four samples in two modes, on which `xai score`, `xai analyze` and `xai faithfulness` were run."""
+    out = tmp_path_factory.mktemp("reported") / "run"
+    explain_dataset(model, SAMPLES, out, modes=["text", "image+text"], limit=4)
+    runner = CliRunner()
+    for command in ("score", "analyze", "faithfulness"):
+        more = ["--draws", "2", "--no-pictures"] if command == "faithfulness" else []
+        result = runner.invoke(app, [command, str(out), *more])
+        assert result.exit_code == 0, result.output
     return out
 
 
@@ -63,9 +78,7 @@ def settings(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sett
     return settings
 
 
-def write_agreement(run: Path) -> None:
-    """The table of `xai analyze`, as a file."""
-    table = agreement_table(open_run(run))
-    lists = ["relevance_words", "rationale_words", "shared", "invented", "inflected", "doubtful"]
-    table = table.assign(**{name: table[name].map(list) for name in lists})
-    table.to_parquet(run / "reports" / "agreement.parquet", index=False)
+def compare(run: Path) -> None:
+    """The table of `xai analyze` of every meme, without its report."""
+    opened = open_run(run)
+    write_agreement(agreement_tables(opened), opened.reports)

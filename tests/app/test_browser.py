@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,44 +13,12 @@ import pytest
 
 from tests.app.browser import Browser, missing
 from tests.app.conftest import HOSTILE, HOSTILE_ID
+from tests.app.serving import Explorer
 from xai.app.verdicts import VerdictStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 SLIDER = "[data-testid=stSlider] input[type=range]"
 SHOTS = Path(__file__).parents[2] / "build" / "explorer"
-
-
-class Explorer:
-    """A running `xai app`."""
-
-    def __init__(self, *arguments: str | Path, cache: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "xai.cli", "app", *map(str, arguments), "--port", str(self.port)]
-        environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cache
-        )
-        self.address = f"http://127.0.0.1:{self.port}"
-        deadline = time.monotonic() + 120
-        while not self._answers():
-            assert self.process.poll() is None, self.process.communicate()[0]
-            assert time.monotonic() < deadline, "the explorer does not start"
-            time.sleep(0.2)
-
-    def stop(self) -> tuple[int, str]:
-        """End it as Ctrl-C does; its exit code and all that it said."""
-        self.process.send_signal(signal.SIGINT)
-        said, _ = self.process.communicate(timeout=60)
-        return self.process.returncode, said
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.address}/_stcore/health", timeout=5) as reply:
-                return bool(reply.status == 200)
-        except OSError:
-            return False
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +70,7 @@ def test_every_page_opens_in_light_and_dark_at_1280_by_800(browser: Browser, nam
     for dark in (False, True):
         browser.dark(dark)
         browser.open(path, **params)
-        assert expected in browser.text()
+        browser.reads(expected)
         assert not browser.find("[data-testid=stException]")
         assert browser.script("return document.documentElement.scrollWidth <= window.innerWidth")
         browser.shot(SHOTS / f"{name}-{'dark' if dark else 'light'}.png")
@@ -117,84 +80,93 @@ def test_every_page_opens_in_light_and_dark_at_1280_by_800(browser: Browser, nam
 def test_from_the_list_to_the_ten_with_the_least_agreement_and_on_to_the_next(browser: Browser) -> None:
     browser.open("overview")
     browser.click("The memes with the least agreement")
-    assert "agreement, least first" in browser.script("return [...document.querySelectorAll('input')].map(i => i.value)"
-                                                      ".join('|') + document.body.innerText")  # fmt: skip
+    browser.until(lambda: "agreement, least first" in values(browser), "the order is set")
     browser.click("sample-", css=".stPageLink a")
-    assert "1 of 27 in the current filter" in browser.text()
+    browser.reads("1 of 27 in the current filter")
+    browser.until(lambda: "meme=" in browser.driver.current_url, "the link names the meme")
     first = browser.driver.current_url
     browser.press("n")
-    assert "2 of 27 in the current filter" in browser.text()
+    browser.reads("2 of 27 in the current filter")
     browser.press("p")
-    assert browser.driver.current_url == first
+    browser.until(lambda: browser.driver.current_url == first, "the first meme is back")
     browser.open(first.removeprefix(browser.address + "/"))
-    assert "1 of 27 in the current filter" in browser.text()
+    browser.reads("1 of 27 in the current filter")
+
+
+def values(browser: Browser) -> str:
+    """What stands in the fields of a page, and its text."""
+    fields = browser.script("return [...document.querySelectorAll('input')].map(field => field.value).join('|')")
+    return f"{fields}{browser.text()}"
 
 
 def test_a_bar_of_the_overview_lists_its_memes(browser: Browser) -> None:
     browser.size(2400)
     browser.open("overview")
-    browser.click_bar(0)
-    deadline = time.monotonic() + 30
-    while "f_label" not in browser.driver.current_url and time.monotonic() < deadline:
-        time.sleep(0.2)
-    browser.rest()
-    assert "f_label=" in browser.driver.current_url
+    browser.click_bar()
+    # The longest bar is that of an answer or that of its gold label.
+    wanted = ("f_label=", "f_gold=")
+    browser.until(lambda: any(name in browser.driver.current_url for name in wanted), "the list is filtered")
+    browser.reads("label ")
     browser.size(800)
+
+
+def test_a_filter_is_set_where_it_is_asked_for_and_cleared_again(browser: Browser) -> None:
+    browser.open()
+    browser.click("Filter", css="button")
+    browser.reads("Agreement of relevance and rationale")
+    browser.shot(SHOTS / "filter.png")
+    browser.press("\ue014" * 4, css=SLIDER)  # arrow right
+    browser.reads("agreement 0.04 to 1.00")
+    browser.press("\ue00c")  # escape closes what is open
+    browser.click("Clear filters", css="button")
+    browser.reads("55 memes")
 
 
 def test_a_slider_moves_and_the_link_says_so(browser: Browser) -> None:
     browser.open("meme", run="run", meme="sample-02", mode="image+text")
-    before = browser.find(".js-plotly-plot image")[0].get_attribute("href")
+    before = heatmap(browser)
     browser.press("\ue012" * 4, css=SLIDER)  # arrow left
-    assert "opacity=55" in browser.driver.current_url
-    assert browser.find(".js-plotly-plot image")[0].get_attribute("href") != before
+    browser.until(lambda: "opacity=55" in browser.driver.current_url, "the link has the opacity")
+    browser.until(lambda: heatmap(browser) != before, "the heatmap is drawn anew")
     browser.driver.refresh()
     browser.rest()
-    assert browser.find(SLIDER)[0].get_attribute("value") == "55"
+    browser.until(lambda: browser.find(SLIDER)[0].get_attribute("value") == "55", "the slider stands where it was")
 
 
-def test_pictures_are_blurred_until_asked_for_and_the_choice_holds_for_the_visit(browser: Browser) -> None:
-    browser.open()
-    blurred = browser.find(".xai-card img")[0].get_attribute("src")
-    browser.click("Show pictures", css="button")
-    assert browser.find(".xai-card img")[0].get_attribute("src") != blurred
-    browser.click("sample-01", css=".stPageLink a")
-    assert "is blurred" not in browser.text()
-    browser.click("Memes", css="[data-testid=stSidebarNav] a")
-    assert "Pictures are blurred" not in browser.text()
+def heatmap(browser: Browser) -> str:
+    return str(browser.script("return document.querySelector('.js-plotly-plot image')?.getAttribute('href') ?? ''"))
 
 
 def test_a_verdict_by_keyboard_is_on_disk_at_once_and_there_after_a_reload(browser: Browser, opened: Path) -> None:
     store = VerdictStore(opened.with_name("run.verdicts.sqlite"))
     browser.open("meme", run="run", meme="sample-03", mode="image+text")
     browser.press("2")
+    browser.until(lambda: bool(store.current()), "the verdict is stored")
     (verdict,) = store.current()
     assert (verdict["auditor"], verdict["meme_id"], verdict["relevance"]) == ("ann", "sample-03", "not plausible")
-    note = browser.find("textarea")[0]
-    note.send_keys("1 2 3 n p")
-    browser.click("Words and rationale", css="[role=tab]")
-    time.sleep(0.5)
     browser.rest()
-    assert store.current()[0]["note"] == "1 2 3 n p"  # typing in the note presses no button
+    browser.find("textarea")[0].send_keys("1 2 3 n p")
+    browser.click("Words and rationale", css="[role=tab]")
+    browser.until(lambda: store.current()[0]["note"] == "1 2 3 n p", "the note is stored")  # and presses no button
     assert store.current()[0]["relevance"] == "not plausible"
     browser.driver.refresh()
     browser.rest()
+    browser.reads("History of verdicts (2)")
     assert browser.find("textarea")[0].get_attribute("value") == "1 2 3 n p"
-    assert "History of verdicts (2)" in browser.text()
     browser.shot(SHOTS / "verdict.png")
     browser.open("verdicts")
     for label in ("Save as CSV", "Save as JSONL", "Save the whole history"):
-        assert label in browser.text()
+        browser.reads(label)
 
 
 def test_a_hostile_name_and_caption_stay_text_on_every_page(browser: Browser) -> None:
     for params in ({"run": "run", "meme": HOSTILE_ID, "mode": "text"}, {"run": "run", "meme": HOSTILE_ID}):
         browser.open("meme", **params)
-        assert HOSTILE in browser.text()
+        browser.reads(HOSTILE)
         assert HOSTILE_ID in browser.text()
         browser.shot(SHOTS / "hostile.png")
     browser.open("", f_text="onerror")
-    assert HOSTILE_ID in browser.text()
+    browser.reads(HOSTILE_ID)
     browser.shot(SHOTS / "hostile-list.png")
     assert browser.script("return document.title") != "owned"
     assert browser.find("img[src=x]") == []
@@ -214,7 +186,7 @@ def test_every_script_is_shown_and_arabic_is_set_from_right_to_left(browser: Bro
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "..%2F..%2Fetc"])
 def test_a_link_out_of_the_runs_is_refused_without_content_or_path(browser: Browser, name: str) -> None:
     browser.open("meme", run=name, meme="passwd")
-    assert "no run that is open here has such a meme" in browser.text()
+    browser.reads("no run that is open here has such a meme")
     assert "root:" not in browser.driver.page_source
     assert "/etc" not in browser.find("[data-testid=stMain]")[0].text
 
@@ -235,13 +207,11 @@ def test_the_server_hands_out_no_files(explorer: Explorer, path: str) -> None:
 def test_an_own_meme_is_explained(browser: Browser, dataset: Path) -> None:
     browser.open("explain")
     browser.find("textarea")[0].send_keys("My quiet chair hears that rumour near that blue road")
-    browser.find("input[type=file]")[0].send_keys(str(sorted((dataset / "images").glob("sample-*"))[0]))
-    time.sleep(1)
-    browser.rest()
+    picture = sorted((dataset / "images").glob("sample-*"))[0]
+    browser.find("input[type=file]")[0].send_keys(str(picture))
+    browser.reads(picture.name)
     browser.click("Explain", css="button")
-    deadline = time.monotonic() + 60
-    while "Relevance by segment" not in browser.text() and time.monotonic() < deadline:
-        time.sleep(0.3)
+    browser.reads("Relevance by segment")
     assert browser.find(".xai-caption span[title]")
     browser.shot(SHOTS / "explain-result.png")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.app.conftest import HOSTILE_ID
+from tests.app.conftest import HOSTILE_ID, compare
 from xai.app.filters import SORTS, Filter
 from xai.app.library import Key, Library
 from xai.models import VisionLanguageModel
@@ -180,9 +180,7 @@ def test_what_is_written_later_is_seen_after_a_refresh(tmp_path: Path, model: Vi
     explain_dataset(model, SAMPLES, out, modes=["text"], limit=2)
     library = Library([out])
     assert (library.count(Filter()), library.has_agreement("growing"), library.is_stale()) == (2, False, False)
-    from tests.app.conftest import write_agreement
-
-    write_agreement(out)
+    compare(out)
     assert library.is_stale()
     assert library.refresh()
     assert everything(library, Filter()).jaccard.notna().any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.app.conftest import HOSTILE, HOSTILE_ID
-from xai.app.pieces import caption_html, plain
+from xai.app.pieces import UNSIGNED, caption_html, legend_html, plain
 from xai.app.settings import Settings
 from xai.app.verdicts import VerdictStore
+from xai.attribution.methods import methods
 
 MAIN = Path(__file__).parents[2] / "app" / "main.py"
 Open = Callable[..., AppTest]
@@ -86,7 +88,7 @@ def test_pages_are_turned_and_a_new_filter_begins_at_the_first(open_page: Open) 
 def test_a_filter_that_nothing_passes_says_what_to_do(open_page: Open) -> None:
     tester = open_page("memes", f_text="no caption has this")
     assert "No meme passes this filter" in texts(tester)
-    button(tester, "Clear all filters").click().run()  # type: ignore[attr-defined]
+    button(tester, "Clear filters").click().run()  # type: ignore[attr-defined]
     assert "**55** memes" in texts(tester)
 
 
@@ -178,3 +180,33 @@ def test_markdown_and_html_show_a_hostile_text_as_it_is() -> None:
     assert "<img" not in html
     assert 'title="&quot;&gt;&lt;b&gt;"' in html
     assert "&lt;img" in html
+
+
+def test_two_visitors_with_names_filters_and_runs_of_their_own_do_not_mix(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = settings.runs[0].with_name("other")
+    shutil.copytree(settings.runs[0], other)
+    both = settings.model_copy(update={"runs": (settings.runs[0], other), "auditor": ""})
+    monkeypatch.setenv("XAI_APP_SETTINGS", both.model_dump_json())
+    visits = {"ann": ("run", "sample-01", "plausible"), "bo": ("other", "sample-02", "unclear")}
+    testers = {}
+    for name, (run, meme, _) in visits.items():
+        tester = testers[name] = AppTest.from_function(page_script, default_timeout=60, args=("meme",))
+        tester.session_state["auditor"] = name
+        tester.query_params |= {"run": run, "meme": meme, "mode": "text", "f_text": meme}
+    for tester in testers.values():
+        tester.run()
+    for name, (_, _, answer) in visits.items():
+        testers[name].button(key=f"verdict.relevance.{answer}").click().run()
+    for name, (run, meme, answer) in visits.items():
+        (event,) = VerdictStore(settings.runs[0].with_name(f"{run}.verdicts.sqlite")).history()
+        assert (event["auditor"], event["meme_id"], event["answer"]) == (name, meme, answer)
+        assert testers[name].query_params["f_text"] == meme
+        assert f"{meme}</div>" in texts(testers[name])
+
+
+def test_methods_without_signs_are_those_of_the_registry() -> None:
+    assert {method.name for method in methods() if method.sign == "unsigned"} == UNSIGNED
+    assert "against" in legend_html(1.0, "logit")
+    assert "against" not in legend_html(1.0, "logit", signed=False)

@@ -42,7 +42,8 @@ def analyze(
 ) -> None:
     """Relevance against rationale: how far what carries the relevance is what the model says it used.
 
-    Writes reports/analyze.{json,md,html}, and into every run reports/agreement.parquet with a row a meme.
+    Writes reports/analyze.{json,md,html}, and into every run reports/agreement.parquet with a row a meme and
+    reports/categories.parquet with a row a word.
     """
     from xai.analysis.rationale.agreement import agreement_tables, write_agreement
     from xai.analysis.rationale.report import agreement_report
@@ -75,23 +76,21 @@ def _categories(
     model: str | None,
     device: str | None,
 ) -> list[Section]:
-    """A section on the categories of words for every run."""
+    """A section on the categories of words for every run, which are stored beside its report."""
+    from xai.analysis.categories.contrast import FILE, categorised, meme_contexts, section_of_words, write_categories
+
     if tagger == "none":
+        for run in runs.values():
+            (run.reports / FILE).unlink(missing_ok=True)  # those of an earlier comparison may be of other words
         return []
-    from xai.analysis.categories.contrast import category_section, meme_contexts
     from xai.cli.categories import tagger_named
 
     chosen, title = tagger_named(tagger, model, device), "Categories of words"
-    sections = [
-        category_section(
-            tables[name].memes,
-            chosen,
-            meme_contexts(run),
-            title=title if len(runs) == 1 else f"{title}: {name}",
-            n_memes=n_memes,
-        )
-        for name, run in runs.items()
-    ]
+    sections = []
+    for name, run in runs.items():
+        found = categorised(tables[name].memes, chosen, meme_contexts(run), n_memes=n_memes)
+        write_categories(found, run.reports)
+        sections.append(section_of_words(found, title=title if len(runs) == 1 else f"{title}: {name}"))
     return sections if len(runs) == 1 else [one.numbered(number) for number, one in enumerate(sections, start=1)]
 
 
