@@ -181,9 +181,11 @@ def print_environment(environment: dict[str, Any]) -> None:
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
-    """The rule of every module of a model, and its self-check."""
-    from xai.doctor import check_table, module_table
+    """The files of a model, the rule of every module, and its self-check."""
+    from xai.doctor import check_table, file_table, module_table
 
+    if diagnosis.files:
+        print_frame(f"Files of {diagnosis.name}", file_table(diagnosis.files))
     found = diagnosis.verification
     if found is None:
         return
