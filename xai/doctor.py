@@ -128,7 +128,7 @@ def _asked(name: str) -> tuple[tuple[Mode, ...], str]:
 
 
 def file_table(files: Sequence[ModelFile]) -> pd.DataFrame:
-    """One row a file: ``file``, ``what`` it is, ``format``, ``size`` for people, whether it is ``read``, and a ``note``."""
+    """One row a file: ``file``, ``what`` it is, ``format``, ``size``, whether it is ``read``, and a ``note``."""
     names = {"read": "yes", "missing": "MISSING", "never read": "never", "not used": "no"}
     rows = [(file.name, file.what, file.format, _size(file.n_bytes), names[file.use], file.note) for file in files]
     return pd.DataFrame(rows, columns=["file", "what", "format", "size", "read", "note"])

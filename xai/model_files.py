@@ -113,8 +113,8 @@ def refuse_unsafe(folder: Path, name: str, gguf_file: str | None = None) -> None
 def _refuse_weights(weights: str, name: str) -> None:
     if not weights.endswith((SAFETENSORS, f"{SAFETENSORS}.index.json")):
         raise ValueError(
-            f"{name!r} names {weights!r} as its weights; only safetensors are read, since a pickle can run code when it "
-            "is read; get the model as safetensors"
+            f"{name!r} names {weights!r} as its weights; only safetensors are read, since a pickle can run code; "
+            "get the model as safetensors"
         )
     if weights != Path(weights).name or "\\" in weights:
         raise ValueError(f"{name!r} names {weights!r} as its weights, outside of its own folder; get the model anew")
