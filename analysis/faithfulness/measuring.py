@@ -22,6 +22,7 @@ from xai.analysis.faithfulness.ground_truth import touched_by_any
 from xai.analysis.faithfulness.rescoring import SCALES, Perturbation, Rescorer, Scale, Scores, rescoring
 from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
+from xai.database import connect
 from xai.models import VisionLanguageModel
 from xai.parts import explanation_from_rows, lock_folder, to_json, unlock, write_part
 from xai.schema import ALL_LABELS, Explanation, Mode
@@ -430,7 +431,7 @@ def _stored(folder: Path) -> list[dict[str, Any]]:
     files = sorted(map(str, folder.glob("part-*.parquet")))
     if not files:
         return []
-    relation = duckdb.connect().read_parquet(files)
+    relation = connect().read_parquet(files)
     rows = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
     # A failure that was tried again is followed by what came of it.
     return list({(row["meme_id"], row["mode"]): row for row in rows}.values())
