@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -22,7 +24,20 @@ if TYPE_CHECKING:
     from xai.ocr import OcrSummary
     from xai.schema import Explanation
 
-out, err = Console(), Console(stderr=True)
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+_VISIBLE |= {0x7F: "\u2421", **dict.fromkeys(range(0x80, 0xA0), "\ufffd")}
+"""Control characters and what stands for them."""
+
+
+class _Terminal(Console):
+    """A console on which no caption, label or name can steer the terminal: their control characters are shown."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=segment.text.translate(_VISIBLE))
+
+
+out, err = _Terminal(), _Terminal(stderr=True)
 ROOM_FOR_INTERVALS = 160
 """Columns of a terminal from which on tables have their intervals; below, pages alone have them."""
 
@@ -75,7 +90,9 @@ def records(frame: pd.DataFrame) -> Any:
 
 def print_json(value: object) -> None:
     """JSON on standard output; what is no number there (NaN) is null."""
-    print(json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False))
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False)
+    # json escapes the control characters below a space alone, and terminals obey those above 127, too.
+    print(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _finite(value: object) -> object:
