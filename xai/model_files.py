@@ -30,7 +30,7 @@ _VOCABULARIES = frozenset({"vocab.json", "vocab.txt", "merges.txt", "tokenizer.m
 """What a tokenizer is made of where there is no ``tokenizer.json``."""
 _FORMATS = {".json": "JSON", ".jinja": "Jinja", GGUF: "GGUF"}
 _ORDER: tuple[Use, ...] = ("read", "missing", "never read", "not used")
-_ATTENTION = frozenset({None, "eager", "sdpa"})
+_ATTENTION = (None, "eager", "sdpa")
 _PICKLE = "a pickle can run code when it is read"
 _NAMES_CODE = "it names code (auto_map), which is never run"
 _MAX_HEADER = 100_000_000
@@ -97,7 +97,7 @@ def refuse_unsafe(folder: Path, name: str, gguf_file: str | None = None) -> None
     for weights in [*map(str, named), *_weight_names(folder)]:
         _refuse_weights(weights, name)
     pickles = sorted(path.name for path in folder.glob("*") if path.suffix in PICKLES)
-    if pickles and not any(folder.glob(f"*{SAFETENSORS}")):
+    if settings and pickles and not any(folder.glob(f"*{SAFETENSORS}")):
         raise ValueError(
             f"the weights of {name!r} are a pickle ({pickles[0]}), which can run code when it is read, and so is not "
             "read; get the model as safetensors, or load it elsewhere and save it anew with save_pretrained()"
@@ -141,14 +141,16 @@ def _described(folder: Path, path: Path, weights: set[str], gguf_file: str | Non
         return ModelFile(name, "code", ending[1:], size, "never read", "code of a checkpoint is never run")
     form = _FORMATS.get(ending, ending[1:])
     if ending in (SAFETENSORS, GGUF):
-        return ModelFile(name, "weights", form, size, "not used", "others are read")
+        note = "others are read" if weights else f"it is not {WEIGHTS}, and no index names it"
+        return ModelFile(name, "weights", form, size, "not used", note)
     what = "chat template" if name.startswith("additional_chat_templates/") else _READ.get(name)
     if what is None:
         return ModelFile(name, "other", form, size, "not used")
     if gguf_file and name not in _READ_BESIDE_GGUF:
         return ModelFile(name, what, form, size, "not used", "the GGUF file has it")
-    if name in _VOCABULARIES and (folder / "tokenizer.json").is_file():
-        return ModelFile(name, what, form, size, "not used", "tokenizer.json is read")
+    instead = "tokenizer.json" if name in _VOCABULARIES else WEIGHTS if name == INDEX else None
+    if instead is not None and (folder / instead).is_file():
+        return ModelFile(name, what, form, size, "not used", f"{instead} is read")
     return ModelFile(name, what, form, size, "read", _NAMES_CODE if "auto_map" in _json(path) else "")
 
 
@@ -183,6 +185,6 @@ def _json(path: Path) -> dict[str, Any]:
     """The object of a JSON file; empty where there is none: what loads the folder afterwards says what is wrong."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

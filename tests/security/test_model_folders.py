@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -199,9 +201,9 @@ def test_a_chat_template_cannot_leave_its_sandbox(folder: Path, marker: Path, te
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("asked", ["owner/kernel", "flash_attention_2", "owner/kernel@v1:function"])
+@pytest.mark.parametrize("asked", ["owner/kernel", "flash_attention_2", ["eager"]])
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
-def test_attention_from_a_hub_is_refused(seeing: Path, key: str, asked: str) -> None:
+def test_attention_from_a_hub_is_refused(seeing: Path, key: str, asked: Any) -> None:
     config = json.loads((seeing / "config.json").read_text(encoding="utf-8"))
     for changes in ({key: asked}, {"vision_config": config["vision_config"] | {key: asked}}, {key: {"": asked}}):
         edit(seeing / "config.json", **(config | changes))
@@ -213,6 +215,12 @@ def test_attention_from_a_hub_is_refused(seeing: Path, key: str, asked: str) -> 
 def test_attention_that_ships_with_transformers_is_allowed(folder: Path) -> None:
     edit(folder / "config.json", attn_implementation="eager")
     assert xai.load_model(folder, device="cpu").describe()["attention"] == "eager"
+
+
+def test_a_folder_of_pickles_that_is_no_model_is_told_what_to_give(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"give 'planted', a folder with config\.json"):
+        xai.load_model(tmp_path)
 
 
 def test_an_adapter_is_refused_since_it_would_be_left_out(folder: Path, tmp_path: Path) -> None:
@@ -237,6 +245,8 @@ def litter(folder: Path) -> None:
     """What lies about in folders of models, and must not be read."""
     for name in ("README.md", "optimizer.pt", "training_args.bin", "modeling_own.py", "consolidated.safetensors"):
         (folder / name).write_text("{}", encoding="utf-8")
+    (folder / "model.safetensors.index.json").write_text("{}", encoding="utf-8")
+    (folder / "vocab.json").write_text("{}", encoding="utf-8")
     (folder / "original").mkdir()
     (folder / "original" / "weights.pth").write_bytes(b"")
 
@@ -317,3 +327,21 @@ def test_a_shard_that_is_missing_is_listed(folder: Path) -> None:
 def test_the_model_that_ships_is_safetensors_and_nothing_else_of_weights() -> None:
     assert {file.use for file in files_of("planted")} == {"read"}
     assert [file.format for file in files_of("planted") if file.what == "weights"] == ["safetensors"]
+
+
+def test_a_model_of_a_hub_is_held_to_the_same(folder: Path, tmp_path: Path, marker: Path) -> None:
+    torch.save({"lm_head.weight": Trap(marker)}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    edit(folder / "model.safetensors.index.json", metadata={}, weight_map={"lm_head.weight": "pytorch_model.bin"})
+    cached = tmp_path / "hub" / "models--owner--name"
+    shutil.copytree(folder, cached / "snapshots" / ("0" * 40))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    command = [sys.executable, "-m", "xai.cli", "doctor", "owner/name", "--device", "cpu", "--json"]
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    assert done.returncode == 2
+    assert "'owner/name' names 'pytorch_model.bin' as its weights; only safetensors are read" in done.stderr
+    listed = {file["name"]: file["use"] for file in json.loads(done.stdout)["model"]["files"]}
+    assert listed["pytorch_model.bin"] == "never read"
+    assert not marker.exists()
