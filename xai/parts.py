@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from xai.schema import (
     SEGMENTS,
     Explanation,
+    Failure,
     LabelSpan,
     Meme,
     Mode,
@@ -31,6 +32,9 @@ from xai.schema import (
 Kind = Literal["predictions", "explanations", "failures"]
 Key = tuple[str, Mode | None]
 """Meme id and mode; mode ``None``: the meme failed before any."""
+
+RowTables = dict[Kind, pa.Table]
+"""Everything about one meme in one mode."""
 
 KINDS: tuple[Kind, ...] = ("explanations", "failures", "predictions")
 """In the order of writing: predictions last, since they commit a part."""
@@ -62,6 +66,7 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "dtype": _TEXT,
             "confidence": _REAL,
             "log_probability": _REAL,
+            "batch_size": _WHOLE,
         }
     ),
     "explanations": pa.schema(
@@ -126,7 +131,16 @@ _SAME = (
     "baseline_value",
 )
 """Fields of an explanation that have a column of their name."""
-_SAME_OF_ANSWER = ("parse", "parse_note", "answer_source", "attention", "dtype", "confidence", "log_probability")
+_SAME_OF_ANSWER = (
+    "parse",
+    "parse_note",
+    "answer_source",
+    "attention",
+    "dtype",
+    "confidence",
+    "log_probability",
+    "batch_size",
+)
 """Fields of a prediction that go into a column of their name as they are."""
 
 
@@ -140,6 +154,21 @@ def as_table(kind: Kind, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist(list(rows), schema=SCHEMAS[kind])
     except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError) as error:
         raise ValueError(f"a record of {kind} cannot be stored: {error}") from error
+
+
+def row_tables(
+    prediction: Prediction | None, explanations: Iterable[Explanation], failures: Iterable[Failure], meme: Meme | None
+) -> RowTables:
+    """Everything about one meme in one mode, in the columns of every kind.
+
+    Raises:
+        ValueError: a value does not fit its column.
+    """
+    return {
+        "predictions": as_table("predictions", [prediction_row(prediction, meme)] if prediction and meme else []),
+        "explanations": as_table("explanations", map(explanation_row, explanations)),
+        "failures": as_table("failures", (failure.model_dump() for failure in failures)),
+    }
 
 
 def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:

@@ -33,16 +33,15 @@ from xai.parts import (
     SCHEMAS,
     Key,
     Kind,
-    as_table,
+    RowTables,
     committed,
     explanation_from_rows,
-    explanation_row,
     lock_folder,
     part_path,
     part_paths,
-    prediction_row,
     remove_leftovers,
     row_counts,
+    row_tables,
     stored_keys,
     to_json,
     unlock,
@@ -84,7 +83,7 @@ class RunWriter:
             raise ValueError(f"part_size must be at least 1, not {part_size}")
         self.path = Path(path)
         self._part_size = part_size
-        self._buffer: list[dict[Kind, pa.Table]] = []
+        self._buffer: list[RowTables] = []
         _refuse_foreign(self.path)
         for name in (*KINDS, "reports"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
@@ -98,6 +97,10 @@ class RunWriter:
         except BaseException:
             self._release()
             raise
+
+    def numbers(self) -> set[int]:
+        """The numbers of the parts that are whole."""
+        return set(committed(self.path))
 
     def done(self) -> set[Key]:
         """Every (meme id, mode) that the run has, explained or failed; mode ``None``: failed before any mode."""
@@ -128,15 +131,7 @@ class RunWriter:
         if prediction is not None and (meme is None or meme.id != prediction.meme_id):
             raise ValueError(f"the prediction for meme {key[0]!r} needs the meme itself; pass meme=…")
         # Converted at once, so that a record that cannot be stored fails alone and not with its whole part.
-        self._buffer.append(
-            {
-                "predictions": as_table(
-                    "predictions", [prediction_row(prediction, meme)] if prediction and meme else []
-                ),
-                "explanations": as_table("explanations", map(explanation_row, explanations)),
-                "failures": as_table("failures", (failure.model_dump() for failure in failures)),
-            }
-        )
+        self._buffer.append(row_tables(prediction, explanations, failures, meme))
         self._done.add(key)
         if len(self._buffer) >= self._part_size:
             self.flush()
@@ -145,10 +140,7 @@ class RunWriter:
         """Writes what was added so far as one part."""
         if not self._buffer:
             return
-        for kind in KINDS:
-            table = pa.concat_tables([tables[kind] for tables in self._buffer])
-            if table.num_rows or kind == "predictions":
-                write_part(part_path(self.path, kind, self._next), table)
+        write_block(self.path, self._next, self._buffer)
         self._buffer.clear()
         self._next += 1
 
@@ -179,6 +171,14 @@ class RunWriter:
         if self._lock is not None:
             unlock(self._lock)
             self._lock = None
+
+
+def write_block(path: Path, number: int, rows: Sequence[RowTables]) -> None:
+    """Writes rows as the part of a number: whole or not at all, since its predictions come last."""
+    for kind in KINDS:
+        table = pa.concat_tables([SCHEMAS[kind].empty_table(), *(tables[kind] for tables in rows)])
+        if table.num_rows or kind == "predictions":
+            write_part(part_path(path, kind, number), table)
 
 
 def open_run(path: str | Path) -> Run:
