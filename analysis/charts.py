@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
@@ -67,14 +68,20 @@ def plotly_figure(chart: Chart | Heatmap) -> go.Figure:
         scale = {"colorscale": "RdBu_r", "zmid": 0, "zmin": -limit, "zmax": limit} if chart.diverging else {}
         bar = {"title": {"text": chart.unit}}
         figure.add_heatmap(
-            z=chart.values, x=chart.columns, y=chart.rows, colorbar=bar, **({"colorscale": "Cividis"} | scale)
+            z=chart.values,
+            x=_inert(chart.columns),
+            y=_inert(chart.rows),
+            colorbar=bar,
+            **({"colorscale": "Cividis"} | scale),
         )
-        figure.update_layout(title=chart.title, xaxis_title=chart.column_label, yaxis_title=chart.row_label)
+        title, x_label, y_label = _inert((chart.title, chart.column_label, chart.row_label))
+        figure.update_layout(title=title, xaxis_title=x_label, yaxis_title=y_label)
         figure.update_yaxes(autorange="reversed")
         return figure
     for index, series in enumerate(chart.series):
         _plotly_series(figure, chart, series, index)
-    figure.update_layout(title=chart.title, xaxis_title=chart.x_label, yaxis_title=chart.y_label, bargap=0.02)
+    title, x_label, y_label = _inert((chart.title, chart.x_label, chart.y_label))
+    figure.update_layout(title=title, xaxis_title=x_label, yaxis_title=y_label, bargap=0.02)
     if chart.y_range is not None:
         figure.update_yaxes(range=chart.y_range)
     return figure
@@ -151,12 +158,13 @@ def _matplotlib_heatmap(chart: Heatmap) -> Figure:
 
 def _plotly_series(figure: go.Figure, chart: Chart, series: Series, index: int) -> None:
     colour = COLOURS[index % len(COLOURS)]
+    name, x = _inert((series.name,))[0], _inert(series.x)
     if chart.kind == "lines" and series.low and series.high:
         red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
         band = {"x": [*series.x, *reversed(series.x)], "y": [*series.high, *reversed(series.low)]}
         figure.add_scatter(
             **band, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.2)", line_width=0, hoverinfo="skip",
-            showlegend=False, legendgroup=series.name,
+            showlegend=False, legendgroup=name,
         )  # fmt: skip
     errors = None
     if chart.kind != "lines" and series.low and series.high:
@@ -166,15 +174,18 @@ def _plotly_series(figure: go.Figure, chart: Chart, series: Series, index: int) 
     if chart.kind == "bars":
         placed = {"offset": index * chart.bin_width / len(chart.series)} if chart.bin_width else {}
         width = chart.bin_width / len(chart.series) if chart.bin_width else None
-        figure.add_bar(
-            x=series.x, y=series.y, name=series.name, marker_color=colour, error_y=errors, width=width, **placed
-        )
+        figure.add_bar(x=x, y=series.y, name=name, marker_color=colour, error_y=errors, width=width, **placed)
         return
     mode = "lines" if chart.kind == "lines" else "markers"
     figure.add_scatter(
-        x=series.x, y=series.y, name=series.name, mode=mode, line_color=colour, marker_color=colour, error_y=errors,
-        legendgroup=series.name,
+        x=x, y=series.y, name=name, mode=mode, line_color=colour, marker_color=colour, error_y=errors,
+        legendgroup=name,
     )  # fmt: skip
+
+
+def _inert(values: Sequence[str | float]) -> list[Any]:
+    """Names of which Plotly makes no links and no bold letters: it reads some of HTML."""
+    return [escape(value, quote=False) if isinstance(value, str) else value for value in values]
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:
