@@ -168,7 +168,7 @@ def opened_picture(e: Explanation, pixels: int) -> tuple[Image.Image | None, str
     if e.meme.image is None:
         return None, ""
     try:
-        picture = e.meme.open_image()
+        picture = e.open_image()
     except ValueError as error:
         return None, str(error)
     picture.thumbnail((pixels, pixels), Image.Resampling.LANCZOS)

@@ -16,7 +16,20 @@ ANSWER_SOURCES: Mapping[AnswerSource, str] = {
 
 def facts(e: Explanation) -> list[tuple[str, str]]:
     """What a reader has to know before the colours, as (name, sentence)."""
-    return [("Explains", explained(e)), ("Answer", answered(e)), ("Method", method(e))]
+    what = [("Explains", explained(e)), ("Answer", answered(e)), ("Method", method(e))]
+    left = left_out(e)
+    return [*what, ("Not shown", left)] if left else what
+
+
+def left_out(e: Explanation) -> str:
+    """What of the meme the model was not shown; ``""`` if it was shown all of it."""
+    characters, pictures = e.quality.characters_cut, e.quality.picture_frames
+    parts = []
+    if characters:
+        parts.append(f"the last {characters:,} characters of the text, which was too long")
+    if pictures:
+        parts.append(f"the file's other {pictures - 1:,} pictures (frames or pages) behind the first")
+    return "; ".join(parts)
 
 
 def explained(e: Explanation) -> str:

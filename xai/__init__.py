@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xai.datasets import read_memes, write_memes
+    from xai.limits import Limits
     from xai.models import VisionLanguageModel, load_model
     from xai.pipeline import explain, explain_dataset, predict
     from xai.schema import Explanation, Failure, Meme, Prediction, Word
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Explanation": "xai.schema",
     "Failure": "xai.schema",
+    "Limits": "xai.limits",
     "Meme": "xai.schema",
     "Prediction": "xai.schema",
     "Run": "xai.store",
@@ -40,6 +42,7 @@ _HOMES = {
 __all__ = [
     "Explanation",
     "Failure",
+    "Limits",
     "Meme",
     "Prediction",
     "Run",

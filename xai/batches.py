@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 from xai.choice import StageError
 from xai.given import GivenAnswers
 from xai.jobs import Job
 from xai.parts import Key, RowTables, row_tables
+from xai.pictures import size_of_file
 from xai.prompts import EncodedPrompt
 from xai.schema import Explanation, Failure, Meme, Mode, Prediction, Stage
 
@@ -48,8 +47,8 @@ def _expected_length(meme: Meme, mode: Mode) -> float:
     """About how many tokens there are of a meme: a token for four characters, and for 28 × 28 pixels."""
     length = len(meme.text) / 4 if mode != "image" else 0.0
     if mode != "text" and isinstance(meme.image, Path):
-        with suppress(Exception), Image.open(meme.image) as picture:  # what is wrong with it shows when it is opened
-            length += picture.width * picture.height / 28**2
+        width, height = size_of_file(meme.image) or (0, 0)  # what is wrong with it shows when it is opened
+        length += width * height / 28**2
     return length
 
 
@@ -135,6 +134,7 @@ def _row(job: Job, meme: Meme, prompt: EncodedPrompt | Failure, answer: Predicti
     explanations: list[Explanation] = []
     failures = [problem for problem in (prompt, answer) if isinstance(problem, Failure)]
     if prediction and isinstance(prompt, EncodedPrompt):
+        meme = prompt.shown(meme)  # as the model was asked about it
         try:
             explanations = job.explain(meme, prompt, prediction)
         except Exception as error:
@@ -142,8 +142,10 @@ def _row(job: Job, meme: Meme, prompt: EncodedPrompt | Failure, answer: Predicti
             failures = [_failure(job, meme, error.stage if isinstance(error, StageError) else "attribute", error)]
     try:
         return Row(key, row_tables(prediction, explanations, failures, meme), bool(failures))
-    except ValueError as error:
-        return Row(key, row_tables(None, (), [_failure(job, meme, "store", error)], None), True)
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = f"it cannot be stored: {error}; correct the record or leave it out"
+        failure = Failure(meme_id=meme.id, mode=job.mode, stage="store", reason=reason)
+        return Row(key, row_tables(None, (), [failure], None), True)
 
 
 def died(job: Job, meme: Meme, times: int) -> Row:

@@ -13,6 +13,7 @@ from xai.batches import Batch, Row, died, encoded, explain_batch, like_length
 from xai.choice import TargetChoice
 from xai.given import GivenAnswers
 from xai.jobs import Job
+from xai.limits import DEFAULT_LIMITS, Limits
 from xai.models import VisionLanguageModel
 from xai.parts import Key, row_tables
 from xai.prompts import PromptStyle
@@ -41,6 +42,7 @@ class Work:
     choice: TargetChoice
     given: GivenAnswers | None
     batch_size: int
+    limits: Limits = DEFAULT_LIMITS
 
     def jobs(self, model: VisionLanguageModel) -> tuple[Job, ...]:
         """The question in each mode.
@@ -49,7 +51,17 @@ class Work:
             ValueError: no meme could be explained: a method, an option, a prompt or the model is of no use.
         """
         jobs = tuple(
-            Job(model, self.task, mode, self.style, self.method, self.options, self.max_new_tokens, self.choice)
+            Job(
+                model,
+                self.task,
+                mode,
+                self.style,
+                self.method,
+                self.options,
+                self.max_new_tokens,
+                self.choice,
+                self.limits,
+            )
             for mode in self.modes
         )
         for job in jobs:

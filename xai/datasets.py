@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import csv
+import datetime
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -17,8 +21,8 @@ import pyarrow
 import pyarrow.parquet
 from pydantic import ValidationError
 
-from xai.schema import Failure, Meme
-from xai.strict_json import STRICT
+from xai.schema import Failure, Meme, is_encodable
+from xai.strict_json import STRICT, NotStrictError
 
 __all__ = ["DatasetRecord", "jsonl_path", "meme_line", "read_memes", "split_labels", "write_memes"]
 
@@ -37,6 +41,8 @@ _REMEDIES = {
     "language": "give the language's code as a string",
 }
 
+_NOT_UTF8 = "not UTF-8; save the file as UTF-8"
+
 
 def read_memes(path: str | Path, *, images: str | Path | None = None) -> Iterator[Meme | Failure]:
     """The memes of a dataset in its order; a record that cannot be read is a `Failure` and the rest goes on.
@@ -46,15 +52,19 @@ def read_memes(path: str | Path, *, images: str | Path | None = None) -> Iterato
     ``memes.jsonl``, or a folder of pictures (id: the file's stem). Pictures are looked up in ``images`` or else in
     the dataset's folder and its ``images`` subfolder, and must lie inside; whether they exist shows when they are
     opened. In CSV and Parquet, labels may be text: a list in JSON or Python, or labels with ``|`` or ``;`` between.
+    Times and decimals of Parquet become text, and numbers that are none (NaN) unknown.
 
     Raises:
         ValueError: nothing can be read: no such file, a format or an encoding that is not supported, no ids.
     """
     path = Path(path)
-    if path.is_dir():
-        path = path / "memes.jsonl" if (path / "memes.jsonl").is_file() else path
-    if not path.exists():
-        raise ValueError(f"dataset {path.name!r} does not exist; check the path")
+    try:
+        if path.is_dir():
+            path = path / "memes.jsonl" if (path / "memes.jsonl").is_file() else path
+        if not path.exists():
+            raise ValueError(f"dataset {path.name!r} does not exist; check the path")
+    except OSError as error:
+        raise ValueError(f"dataset {path.name!r} cannot be read ({error.strerror}); check the path") from None
     if images is not None and not Path(images).is_dir():
         raise ValueError(f"image folder {Path(images).name!r} does not exist; check the path")
     folder = path if path.is_dir() else path.parent
@@ -118,11 +128,15 @@ def meme_line(meme: Meme, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class _Row:
-    """One record as it stands in the file: where, its columns, and what made them unreadable, if anything."""
+    """One record as it stands in the file: where, its columns, and what made them unreadable, if anything.
+
+    ``remedy`` is what helps against a second record of the same id, where that is not to change a column.
+    """
 
     place: str
     columns: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    remedy: str = ""
 
 
 def _memes(rows: Iterable[_Row], roots: tuple[Path, ...]) -> Iterator[Meme | Failure]:
@@ -130,15 +144,26 @@ def _memes(rows: Iterable[_Row], roots: tuple[Path, ...]) -> Iterator[Meme | Fai
     for row in rows:
         name = _identifier(row.columns.get("id"))
         if name and name in places:
-            reason = f"the id {name!r} was already used ({places[name]}); {_REMEDIES['id']}"
-            yield Failure(meme_id=f"{name} ({row.place})", stage="read", reason=f"{row.place}: {reason}")
+            reason = f"the id {name!r} was already used ({places[name]}); {row.remedy or _REMEDIES['id']}"
+            yield _failure(f"{name} ({row.place})", row, reason, places)
             continue
+        try:
+            record: Meme | Failure = _meme(row, name, roots)
+        except ValueError as error:
+            record = _failure(name or row.place, row, str(error), places)
+        except RecursionError:
+            record = _failure(name or row.place, row, "a column is nested too deeply; flatten it", places)
         if name:
             places[name] = row.place
-        try:
-            yield _meme(row, name, roots)
-        except ValueError as error:
-            yield Failure(meme_id=name or row.place, stage="read", reason=f"{row.place}: {error}")
+        yield record
+
+
+def _failure(name: str, row: _Row, reason: str, places: dict[str, str]) -> Failure:
+    """The failure of a record, under a name that no other record has had: a run keeps them by name."""
+    while name in places:
+        name = f"{name} ({row.place})"
+    places[name] = row.place
+    return Failure(meme_id=name, stage="read", reason=f"{row.place}: {reason}")
 
 
 def _meme(row: _Row, name: str | None, roots: tuple[Path, ...]) -> Meme:
@@ -146,8 +171,7 @@ def _meme(row: _Row, name: str | None, roots: tuple[Path, ...]) -> Meme:
         raise ValueError(row.problem)
     if not name:
         raise ValueError(f"the id is missing or no string; {_REMEDIES['id']}")
-    if not _is_text(row.columns):
-        raise ValueError("it holds half a character (a lone surrogate); correct the text")
+    _check_values(row.columns)
     known = {key: value for key, value in row.columns.items() if key in _COLUMNS and value is not None}
     if "image" in known:
         known["image"] = _locate(known["image"], roots)
@@ -169,18 +193,23 @@ def _explain(error: ValidationError) -> str:
 
 def _identifier(value: object) -> str | None:
     """The id as a string, or ``None`` if it is none: whole numbers are ids too."""
-    if isinstance(value, bool) or not isinstance(value, str | int) or not _is_text(value):
+    if isinstance(value, bool) or not isinstance(value, str | int) or not is_encodable(str(value)):
         return None
     return str(value) or None
 
 
-def _is_text(value: object) -> bool:
-    """Whether no lone surrogate is in it, which no file that is written later could hold."""
+def _check_values(columns: Mapping[str, Any]) -> None:
+    """Refuse what no file that is written later could hold.
+
+    Raises:
+        ValueError: a lone surrogate, or a number that JSON does not know (1e999 is infinite).
+    """
     try:
-        json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+        content = json.dumps(columns, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        raise ValueError("it holds an infinite number; correct it") from None
+    if not is_encodable(content):
+        raise ValueError("it holds half a character (a lone surrogate); correct the text")
 
 
 def _locate(name: object, roots: tuple[Path, ...]) -> Path:
@@ -194,13 +223,18 @@ def _locate(name: object, roots: tuple[Path, ...]) -> Path:
     is_foreign = PureWindowsPath(name).is_absolute() and not Path(name).is_absolute()
     try:
         top = roots[0].resolve()
-        candidates = [(root / name).resolve() for root in roots]
-        existing = [path for path in candidates if path.is_relative_to(top) and path.exists()]
-    except (OSError, RuntimeError, ValueError):
+        # Not Path.resolve, which some versions of Python let raise where a link leads to itself.
+        candidates = [Path(os.path.realpath(root / name)) for root in roots]
+        existing = [path for path in candidates if path.exists()]
+    except (OSError, ValueError):
         raise ValueError(f"image: this cannot be the path of a file; {_REMEDIES['image']}") from None
-    if is_foreign or not candidates[0].is_relative_to(top):
-        raise ValueError("image: the path leads out of the folder of the pictures; put the picture inside")
-    return (existing or candidates)[0]
+    inside = [path for path in existing if path.is_relative_to(top)]
+    if is_foreign or not candidates[0].is_relative_to(top) or (existing and not inside):
+        raise ValueError(
+            "image: the path leads out of the folder of the pictures; put the picture inside, or give the folder that "
+            "it is in as images"
+        )
+    return (inside or candidates)[0]
 
 
 def _rows(path: Path) -> Iterator[_Row]:
@@ -215,11 +249,31 @@ def _rows(path: Path) -> Iterator[_Row]:
 
 
 def _picture_rows(folder: Path) -> Iterator[_Row]:
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    names = [name for name in names if Path(name).suffix.lower() in _PICTURES]
+    try:
+        with os.scandir(folder) as entries:
+            found = {entry.name: _is_file(entry) for entry in entries if not entry.name.startswith(".")}
+    except OSError as error:
+        raise ValueError(f"folder {folder.name!r} cannot be read ({error.strerror}); check its permissions") from None
+    names = sorted(name for name in found if Path(name).suffix.lower() in _PICTURES)
     if not names:
         raise ValueError(f"folder {folder.name!r} has neither a memes.jsonl nor pictures; check the path")
-    return (_Row(f"file {name!a}", {"id": Path(name).stem, "image": name}) for name in names)
+    no_file = "it is no file but a folder, a pipe, or a link that leads nowhere; remove or replace it"
+    return (
+        _Row(
+            f"file {name!a}",
+            {"id": Path(name).stem, "image": name},
+            problem="" if found[name] else no_file,
+            remedy="rename one of the two files",
+        )
+        for name in names
+    )
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def _jsonl_rows(path: Path) -> Iterator[_Row]:
@@ -229,6 +283,8 @@ def _jsonl_rows(path: Path) -> Iterator[_Row]:
 
 
 def _json_row(place: str, line: str) -> _Row:
+    if not is_encodable(line):
+        return _Row(place, problem=_NOT_UTF8)
     try:
         columns = STRICT.decode(line)
     except json.JSONDecodeError as error:
@@ -246,25 +302,38 @@ def _csv_rows(path: Path) -> Iterator[_Row]:
         header = next(reader, [])
     except csv.Error as error:
         raise ValueError(f"the first line of {path.name!r} is not valid CSV ({error}); correct it") from None
+    if not all(map(is_encodable, header)):
+        raise ValueError(f"the first line of {path.name!r} is {_NOT_UTF8}")
     _check_columns(path, header)
     return _csv_records(reader, header)
 
 
 def _csv_records(reader: Any, header: list[str]) -> Iterator[_Row]:
     while True:
-        place = f"line {reader.line_num + 1}"
+        first = reader.line_num + 1
+        place = f"line {first}"
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield _Row(place, problem=f"not valid CSV ({error}); correct the line")
+            yield _Row(place, problem=f"not valid CSV ({error}); {_csv_remedy(error, first, reader.line_num)}")
             continue
         if cells is None:
             return
         if len(cells) not in (0, len(header)):
             problem = f"{len(cells)} cells where the first line names {len(header)} columns; correct the line"
             yield _Row(place, problem=problem)
+        elif not all(map(is_encodable, cells)):
+            yield _Row(place, {"id": cells[header.index("id")]}, _NOT_UTF8)
         elif cells:
             yield _table_row(place, dict(zip(header, cells, strict=True)))
+
+
+def _csv_remedy(error: csv.Error, first: int, last: int) -> str:
+    if "field limit" in str(error):
+        return "shorten it or write JSONL"
+    if last <= first:
+        return "correct the line"
+    return f"lines {first} to {last} were read as one record: close its quotation mark"
 
 
 def _parquet_rows(path: Path) -> Iterator[_Row]:
@@ -281,11 +350,43 @@ def _parquet_records(path: Path, file: Any) -> Iterator[_Row]:
     try:
         with file:
             for batch in file.iter_batches(batch_size=256):
-                for columns in batch.to_pylist():
+                for row in range(batch.num_rows):
                     number += 1
-                    yield _table_row(f"row {number}", columns)
+                    yield _parquet_row(f"row {number}", batch.slice(row, 1))
     except (OSError, pyarrow.ArrowException) as error:
         raise ValueError(f"{path.name!r} is damaged behind row {number} ({type(error).__name__})") from None
+
+
+def _parquet_row(place: str, row: Any) -> _Row:
+    try:
+        (columns,) = row.to_pylist()
+    except UnicodeDecodeError:
+        return _Row(place, problem=_NOT_UTF8)
+    try:
+        return _table_row(place, {name: _plain(value) for name, value in columns.items()})
+    except ValueError as error:
+        return _Row(place, {"id": columns.get("id")}, str(error))
+
+
+def _plain(value: object) -> object:
+    """A value of Parquet as one of JSON: NaN, which stands for what is missing in many tables, as unknown.
+
+    Raises:
+        ValueError: there is no JSON for it.
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Decimal | datetime.timedelta):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    raise ValueError(f"a column holds {type(value).__name__}, which is neither text nor a number; leave it out")
 
 
 def _table_row(place: str, columns: dict[str, Any]) -> _Row:
@@ -296,10 +397,10 @@ def _table_row(place: str, columns: dict[str, Any]) -> _Row:
         if isinstance(values.get("labels"), str):
             values["labels"] = split_labels(values["labels"])
         if isinstance(values.get("words"), str):
-            values["words"] = json.loads(values["words"])
-    except json.JSONDecodeError:
+            values["words"] = STRICT.decode(values["words"])
+    except (json.JSONDecodeError, NotStrictError, RecursionError):
         return _Row(place, {"id": values.get("id")}, f"words: not valid JSON; {_REMEDIES['words']}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return _Row(place, {"id": values.get("id")}, f"labels: {error}")
     return _Row(place, values)
 
@@ -340,12 +441,26 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 
 def _read_text(path: Path) -> str:
+    """The text of a file; what is not UTF-8 becomes lone surrogates, by which its lines are known.
+
+    Raises:
+        ValueError: it cannot be read, or no line of it is UTF-8.
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name!r} is not UTF-8 (at byte {error.start}); save it as UTF-8") from None
+        data = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path.name!r} cannot be read ({error.strerror}); check its permissions") from None
+    is_other = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]
+    where = 0
+    if not is_other:
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            where = error.start
+    text = data.decode("utf-8-sig", errors="surrogateescape")
+    if is_other or not any(is_encodable(line) for line in text.split("\n") if line.strip()):
+        raise ValueError(f"{path.name!r} is not UTF-8 (at byte {where}); save it as UTF-8")
+    return text
 
 
 def _relative(image: Path, folder: Path) -> str:

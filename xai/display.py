@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,17 +25,13 @@ if TYPE_CHECKING:
     from xai.ocr import OcrSummary
     from xai.schema import Explanation
 
-_VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
-_VISIBLE |= {0x7F: "\u2421", **dict.fromkeys(range(0x80, 0xA0), "\ufffd")}
-"""Control characters and what stands for them."""
-
 
 class _Terminal(Console):
     """A console on which no caption, label or name can steer the terminal: their control characters are shown."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=segment.text.translate(_VISIBLE))
+            yield segment if segment.control else segment._replace(text=_harmless(segment.text))
 
 
 out, err = _Terminal(), _Terminal(stderr=True)
@@ -64,8 +61,13 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(str(item) for item in value)
-    return str(value)
+        return _harmless(", ".join(str(item) for item in value))
+    return _harmless(str(value))
+
+
+def _harmless(text: str) -> str:
+    """Text of a dataset or an answer without the control characters by which it could command the terminal."""
+    return "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else f"\\x{ord(c):02x}" for c in text)
 
 
 def print_report(report: Report, page: Path | None, as_json: bool) -> None:
@@ -117,11 +119,11 @@ def print_explanation(explanation: Explanation) -> None:
     from xai.attribution.wording import facts
 
     prediction, words = explanation.prediction, explanation.words
-    out.print(f"[bold]{escape(explanation.meme.id)}[/]  {explanation.mode}")
+    out.print(f"[bold]{escape(_harmless(explanation.meme.id))}[/]  {explanation.mode}")
     for name, text in facts(explanation):
-        out.print(f"{name.lower():10} {escape(text)}", highlight=False, soft_wrap=True)
+        out.print(f"{name.lower():10} {escape(_harmless(text))}", highlight=False, soft_wrap=True)
     out.print(f"labels     {escape(', '.join(prediction.labels)) or '—'}", highlight=False)
-    out.print(f"says       {escape(', '.join(_named(prediction))) or '—'}", highlight=False)
+    out.print(f"says       {escape(_harmless(', '.join(_named(prediction)))) or '—'}", highlight=False)
     if len(words):
         largest = float(words["relevance"].abs().max()) or 1.0
         pieces = [_tinted(str(w), float(r) / largest) for w, r in zip(words["word"], words["relevance"], strict=True)]
@@ -146,8 +148,8 @@ def _named(prediction: Any) -> list[str]:
 
 def _tinted(word: str, strength: float) -> str:
     if abs(strength) < 0.05:
-        return escape(word)
-    return f"[black on {_colour(strength)}]{escape(word)}[/]"
+        return escape(_harmless(word))
+    return f"[black on {_colour(strength)}]{escape(_harmless(word))}[/]"
 
 
 def _square(strength: float) -> str:

@@ -22,6 +22,7 @@ from xai.attribution.relevance import SCOPES, Relevance, forward_logits
 from xai.attribution.targets import encode_answer, token_offsets
 from xai.choice import StageError, TargetChoice
 from xai.given import Answer
+from xai.limits import DEFAULT_LIMITS, Limits
 from xai.models import VisionLanguageModel
 from xai.parts import to_json
 from xai.prompts import NOWHERE, EncodedPrompt, PromptStyle, Span, append_ids, encode_prompt
@@ -54,9 +55,10 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
     max_new_tokens: int = 512
     choice: TargetChoice = field(default_factory=TargetChoice)
+    limits: Limits = DEFAULT_LIMITS
 
     def check(self) -> None:
-        """Refuse at once what no meme can satisfy: method, option, mode, prompt, kind of target, or the model itself.
+        """Refuse at once what no meme can satisfy: method, option, mode, prompt, kind of target, room, or the model.
 
         Raises:
             ValueError: the message says what there is.
@@ -67,10 +69,23 @@ class Job:
         _refuse_unsupported(self)
         self.task.instruction(self.mode, self.style.language, self.style.variant, self.style.with_none)
         self.choice.check(self.task)
+        self.limits.room(self.context, self.max_new_tokens)
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that the model takes in all, as its configuration says; ``None`` if it does not."""
+        config: Any = self.model.model.config
+        length: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+        return length
 
     def encode(self, meme: Meme) -> EncodedPrompt:
-        """The prompt of one meme; raises ValueError when the meme lacks what the mode needs."""
-        return encode_prompt(self.model.processor, self.task, meme, self.mode, self.style)
+        """The prompt of one meme, its text cut if it is too long.
+
+        Raises:
+            ValueError: the meme lacks what the mode needs, or is too large for the limits.
+        """
+        room = self.limits.room(self.context, self.max_new_tokens)
+        return encode_prompt(self.model.processor, self.task, meme, self.mode, self.style, self.limits, room)
 
     def answer(self, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]) -> list[Prediction]:
         """Let the model answer a batch."""
@@ -108,10 +123,19 @@ class Job:
     def explain(self, meme: Meme, prompt: EncodedPrompt, prediction: Prediction) -> list[Explanation]:
         """Explanations of one answer: all labels together first, then each label where asked for.
 
+        They are of the meme as the prompt has it, with its text cut where the prompt's is.
+
         Raises:
             StageError: the answer cannot be read or names no label, or relevance is not finite.
-            ValueError: the answer does not have the label or span that is asked for.
+            ValueError: the answer does not have the label or span that is asked for, or leaves the model's context.
         """
+        meme = prompt.shown(meme)
+        n_tokens = len(prompt) + len(prediction.generated_ids)
+        if self.context is not None and n_tokens > self.context:
+            raise ValueError(
+                f"prompt and answer have {n_tokens:,} tokens and the model's context {self.context:,}; allow fewer "
+                "with max_tokens"
+            )
         tokenizer = self.model.processor.tokenizer
         task, style = self.task, self.style
         offered = [name for name in task.label_names if style.with_none or name != task.none_label]
@@ -137,6 +161,7 @@ class Job:
             "options": get_method(self.method).complete(self.options),
             "target": self.choice.config(),
             "max_new_tokens": self.max_new_tokens,
+            "limits": asdict(self.limits),
             "model": self.model.describe(),
         }
 
@@ -286,7 +311,7 @@ def _explanation(
         pixels=result.pixels,
         image_size=prompt.image_size,
         shares=_shares(tokens),
-        quality=_quality(tokens, result, prediction, missing, n_changed),
+        quality=_quality(tokens, result, prompt, prediction, missing, n_changed),
         config=job.config(),
     )
 
@@ -324,7 +349,12 @@ def _shares(tokens: TokenTable) -> dict[Segment, float]:
 
 
 def _quality(
-    tokens: TokenTable, result: Relevance, prediction: Prediction, missing: tuple[str, ...], n_changed: int | None
+    tokens: TokenTable,
+    result: Relevance,
+    prompt: EncodedPrompt,
+    prediction: Prediction,
+    missing: tuple[str, ...],
+    n_changed: int | None,
 ) -> Quality:
     if result.non_finite:
         raise StageError(
@@ -343,4 +373,6 @@ def _quality(
         labels_missing=missing,
         target_choice_changed=n_changed,
         position_share=result.position_share,
+        characters_cut=prompt.characters_cut or None,
+        picture_frames=prompt.n_frames if prompt.n_frames > 1 else None,
     )

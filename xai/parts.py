@@ -111,6 +111,8 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "labels_missing": pa.list_(_TEXT),
             "target_choice_changed": _WHOLE,
             "position_share": _REAL,
+            "characters_cut": _WHOLE,
+            "picture_frames": _WHOLE,
             "config": _TEXT,
         }
     ),

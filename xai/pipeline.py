@@ -16,6 +16,7 @@ from xai.datasets import read_memes
 from xai.engines import EngineName, choose
 from xai.given import Answer, read_answers
 from xai.jobs import Job
+from xai.limits import DEFAULT_LIMITS, Limits
 from xai.models import ModelSource, VisionLanguageModel
 from xai.ocr import TextSource, with_text
 from xai.prompts import PromptStyle
@@ -51,6 +52,7 @@ def explain(
     answer: Answer | None = None,
     style: PromptStyle | None = None,
     max_new_tokens: int = 512,
+    limits: Limits = DEFAULT_LIMITS,
     **options: Any,
 ) -> Explanation:
     """Let the model label one meme and explain the labels that it wrote.
@@ -66,13 +68,14 @@ def explain(
         method: a name from ``xai methods``. Methods that take the text apart get its words.
         options: of the method, by name; ``xai methods`` lists them.
         style: prompt language and variant; the model's own by default.
+        limits: how large picture, text and prompt may be; see :mod:`xai.limits`.
 
     Raises:
         ValueError: the meme lacks what the mode needs, the answer does not hold what is to be explained, a name
             is unknown, or the model cannot be explained.
     """
     choice = choice_of(target, target_kind, against, span)
-    job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice)
+    job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice, limits)
     job.check()
     prompt = job.encode(meme)
     (prediction,) = job.answer([meme], [prompt]) if answer is None else [job.given(meme, answer)]
@@ -91,6 +94,7 @@ def explain_answer(
     target_kind: TargetKind = "logit",
     against: str | None = None,
     style: PromptStyle | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     **options: Any,
 ) -> list[Explanation]:
     """Explain an answer that the model gave already, by the ids that it generated: all labels together, then each.
@@ -103,7 +107,7 @@ def explain_answer(
         ValueError: the answer holds no label to explain, or a name is unknown.
     """
     choice = TargetChoice(targets, kind=target_kind, against=against)
-    job = Job(model, _task(task), prediction.mode, style or model.style, method, options, choice=choice)
+    job = Job(model, _task(task), prediction.mode, style or model.style, method, options, choice=choice, limits=limits)
     job.check()
     return job.explain(meme, job.encode(meme), prediction)
 
@@ -117,13 +121,14 @@ def predict(
     style: PromptStyle | None = None,
     batch_size: int = 16,
     max_new_tokens: int = 512,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[Prediction]:
     """The model's answers to memes, in their order, without explanations.
 
     Raises:
         ValueError: a meme lacks what the mode needs.
     """
-    job = Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens)
+    job = Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens, limits=limits)
     predictions: list[Prediction] = []
     for start in range(0, len(memes), batch_size):
         batch = memes[start : start + batch_size]
@@ -150,6 +155,7 @@ def explain_dataset(
     part_size: int = 32,
     limit: int | None = None,
     max_new_tokens: int = 512,
+    limits: Limits = DEFAULT_LIMITS,
     options: Mapping[str, Any] | None = None,
     engine: EngineName = "local",
     workers: int | None = None,
@@ -172,6 +178,7 @@ def explain_dataset(
             that the OCR found; the latter two of memes that ``xai ocr`` wrote (see :mod:`xai.ocr`).
         batch_size: memes answered at once.
         part_size: memes a part of the run; of these, batches are made of memes whose prompts have about one length.
+        limits: how large picture, text and prompt may be; a longer text is cut and flagged (see :mod:`xai.limits`).
         options: of the method, by name; ``xai methods`` lists them.
         engine: ``"local"``, or ``"ray"`` for workers on a cluster (see :mod:`xai.engines`).
         workers: models at work at a time; one a GPU by default, else one.
@@ -191,6 +198,7 @@ def explain_dataset(
         choice=TargetChoice(targets, kind=target_kind, against=against),
         given=None if answers is None else read_answers(answers),
         batch_size=batch_size,
+        limits=limits,
     )
     chosen = choose(model, work, engine, workers)
     config = chosen.config() | _run_config(work, dataset, part_size, limit, text)

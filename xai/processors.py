@@ -23,6 +23,9 @@ TEMPLATE_OPTIONS = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 """What chat templates of text decoders ask for. Qwen3 would reason at length before it answers. Llama 3 writes the date
 of today, with which a meme would have another prompt tomorrow; this one is what its template falls back on."""
 
+LONGEST = 200
+"""Qwen-VL takes no picture of which one side is more than so many times the other; its processor says so."""
+
 
 @dataclass(frozen=True)
 class EncodedPicture:
@@ -88,7 +91,12 @@ class Reader(ABC):
 
     @abstractmethod
     def picture(self, picture: Image.Image) -> EncodedPicture:
-        """Encode an RGB picture; ValueError if the model reads text only."""
+        """Encode an RGB picture.
+
+        Raises:
+            ValueError: the model reads text only, or cannot take a picture of this shape. The message goes on where
+                "the picture" was named.
+        """
 
     def check(self, mode: Mode) -> None:
         """Refuse a mode that shows the model what it cannot read.
@@ -112,7 +120,7 @@ class TextReader(Reader):
             return str(self.tokenizer.apply_chat_template(message, **options))
 
     def picture(self, picture: Image.Image) -> EncodedPicture:
-        raise ValueError("this model reads text only; leave the picture out")
+        raise ValueError("cannot be shown to a model that reads text only; leave it out")
 
 
 class QwenReader(Reader):
@@ -125,6 +133,10 @@ class QwenReader(Reader):
         return int(self.processor.image_token_id)
 
     def picture(self, picture: Image.Image) -> EncodedPicture:
+        short, long = sorted(picture.size)
+        if long > LONGEST * short:
+            width, height = picture.size
+            raise ValueError(f"is {width} × {height}: one side is more than {LONGEST} times the other; crop it")
         inputs = dict(self.processor.image_processor(images=[picture], return_tensors="pt"))
         merge = self.processor.image_processor.merge_size
         _, height, width = inputs["image_grid_thw"][0].tolist()

@@ -17,8 +17,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from PIL import Image, ImageOps
+from PIL import Image
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from xai.pictures import MAX_PIXELS, Picture, PictureError, read_picture
 
 Mode = Literal["text", "image", "image+text"]
 Segment = Literal["text", "image", "instruction", "template", "answer"]
@@ -47,6 +49,15 @@ Array = Annotated[
 ]
 
 
+def is_encodable(text: str) -> bool:
+    """Whether no lone surrogate is in a text, which no tokenizer takes and no file can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Record(BaseModel):
     """Base of all records: immutable, unknown fields refused."""
 
@@ -61,6 +72,8 @@ class Word(Record):
     of two scripts in one word, as look-alikes make them), ``long``. Flagged words keep their relevance and are left
     out of comparisons, which count them.
     """
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     text: str
     start: int = Field(ge=0)
@@ -100,6 +113,8 @@ class Meme(Record):
 
     @model_validator(mode="after")
     def _check_words(self) -> Meme:
+        if not is_encodable(self.id + self.text):
+            raise ValueError("it holds half a character (a lone surrogate); correct the text")
         for word in self.words or ():
             if self.text[word.start : word.end] != word.text:
                 raise ValueError(
@@ -107,23 +122,23 @@ class Meme(Record):
                 )
         return self
 
-    def open_image(self) -> Image.Image:
-        """The picture as RGB, turned upright by its EXIF orientation.
+    def open_image(self, max_pixels: int = MAX_PIXELS) -> Image.Image:
+        """The picture as RGB, turned upright by its EXIF orientation; see :func:`xai.pictures.read_picture`.
 
         Raises:
-            ValueError: the meme has no picture, or it cannot be decoded; the message says which.
+            ValueError: the meme has no picture, or it cannot be used; the message says which.
         """
+        return self.read_picture(max_pixels).image
+
+    def read_picture(self, max_pixels: int = MAX_PIXELS) -> Picture:
+        """The picture of :meth:`open_image` with how many pictures its file holds; raises as that does."""
         if self.image is None:
             raise ValueError(f"meme {self.id!r} has no picture; use mode 'text' or give it one")
-        if isinstance(self.image, Image.Image):
-            return ImageOps.exif_transpose(self.image).convert("RGB")
+        name = f"{self.image.name!r} " if isinstance(self.image, Path) else ""
         try:
-            with Image.open(self.image) as picture:
-                return ImageOps.exif_transpose(picture).convert("RGB")
-        except FileNotFoundError:
-            raise ValueError(f"picture {self.image.name!r} of meme {self.id!r} does not exist") from None
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"picture {self.image.name!r} of meme {self.id!r} cannot be decoded: {error}") from None
+            return read_picture(self.image, max_pixels=max_pixels)
+        except PictureError as error:
+            raise ValueError(f"picture {name}of meme {self.id!r} {error}") from None
 
 
 class LabelSpan(Record):
@@ -246,6 +261,9 @@ class Quality(Record):
     for the model as it explains, what precedes them being given; ``None``, not counted, where the same model
     chose them with the same attention and dtype. ``position_share`` is, of the relevance of the image tokens,
     what the vision tower hands on to its position embeddings and so to no pixel; ``None`` unless it was asked.
+    ``characters_cut`` is how many characters at the end of the meme's text the model was not shown, since it was too
+    long; the explanation's meme is without them. ``picture_frames`` is the number of pictures, frames or pages, in a
+    file with several, of which the first was shown. Both are ``None`` where nothing was left out.
     """
 
     conservation: float | None
@@ -256,6 +274,8 @@ class Quality(Record):
     labels_missing: tuple[str, ...] = ()
     target_choice_changed: int | None = None
     position_share: float | None = None
+    characters_cut: int | None = None
+    picture_frames: int | None = None
 
 
 class Explanation(Record):
@@ -335,6 +355,10 @@ class Explanation(Record):
     def image(self) -> np.ndarray | None:
         """Relevance of the picture, float ``(grid_h, grid_w)`` in reading order, all levels added; or ``None``."""
         return None if self.image_levels is None else self.image_levels.sum(axis=0)
+
+    def open_image(self) -> Image.Image:
+        """The meme's picture, which may be as large as it was when it was explained; raises as :class:`Meme` does."""
+        return self.meme.open_image(self.config.get("limits", {}).get("max_pixels", MAX_PIXELS))
 
     def __repr__(self) -> str:
         """One line; the tables are in ``words`` and ``tokens``."""

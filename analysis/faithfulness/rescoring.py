@@ -17,6 +17,7 @@ from xai.attribution.perturb import Baseline, OpenModel, Variant, VariantScorer,
 from xai.attribution.targets import Target
 from xai.choice import target_of
 from xai.jobs import inputs_of_answer
+from xai.limits import Limits
 from xai.models import VisionLanguageModel
 from xai.prompts import EncodedPrompt, PromptStyle, encode_prompt
 from xai.schema import Explanation
@@ -185,7 +186,7 @@ class Rescorer:
     def _pixels(self) -> Tensor | None:
         if self.prompt.grid is None or self._way.cells == "mean_token":
             return None
-        picture = stand_in(self._explanation.meme.open_image(), self._way.cells)
+        picture = stand_in(self._explanation.open_image(), self._way.cells)
         return self._model.reader.picture(picture).inputs["pixel_values"]
 
 
@@ -245,7 +246,8 @@ def prompt_of(model: VisionLanguageModel, explanation: Explanation, task: Task |
     """
     config = explanation.config
     chosen = task or load_task(config["task"])
-    prompt = encode_prompt(model.processor, chosen, explanation.meme, explanation.mode, PromptStyle(**config["prompt"]))
+    style, limits = PromptStyle(**config["prompt"]), Limits.of(config)
+    prompt = encode_prompt(model.processor, chosen, explanation.meme, explanation.mode, style, limits)
     tokens = explanation.token_table
     if tuple(prompt.tokens) != tokens.token[: len(prompt)] or prompt.segments != tokens.segment[: len(prompt)]:
         raise ValueError(

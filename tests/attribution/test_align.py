@@ -18,6 +18,7 @@ from xai.attribution.align import (
     text_relevance,
     token_shares,
     top_words,
+    whole_spans,
     word_relevance,
     words_of,
 )
@@ -199,6 +200,48 @@ def test_shares_are_those_that_counting_characters_gives(
         counted |= {(token, i): n / sum(common.values()) for i, n in common.items() if n}
     token, word, share = token_shares(words, np.array(spans, dtype=np.int64).reshape(-1, 2))
     assert dict(zip(zip(token.tolist(), word.tolist(), strict=True), share.tolist(), strict=True)) == counted
+
+
+@st.composite
+def any_spans(draw: st.DrawFn) -> tuple[str, list[tuple[int, int]], list[float]]:
+    """A text and spans in any order that overlap, are empty or leave parts of it out, with relevances."""
+    text = draw(texts)
+    place = st.integers(0, len(text))
+    spans = [(min(a, b), max(a, b)) for a, b in draw(st.lists(st.tuples(place, place), max_size=12))]
+    values = draw(st.lists(st.floats(-1e6, 1e6), min_size=len(spans), max_size=len(spans)))
+    return text, spans, values
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_spans())
+def test_no_spans_lose_or_double_relevance(case: tuple[str, list[tuple[int, int]], list[float]]) -> None:
+    text, spans, values = case
+    table = text_relevance(text, spans, np.array(values))
+    total, size = sum(values), sum(map(abs, values))
+    assert sum(table.relevance) + table.gap == pytest.approx(total, abs=1e-9 * (1 + size))
+    assert sum(map(abs, table.relevance)) <= size * (1 + 1e-9)
+    touching = [any(max(start, s) < min(end, e) for s, e in split_words(text)) for start, end in spans]
+    silent = [value for value, touches in zip(values, touching, strict=True) if not touches]
+    assert table.gap == pytest.approx(sum(silent), abs=1e-9 * (1 + size))
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_spans())
+def test_whole_spans_leave_no_character_out_and_take_none_that_another_token_has(
+    case: tuple[str, list[tuple[int, int]], list[float]],
+) -> None:
+    text, spans, _ = case
+    found = whole_spans(spans, len(text))
+    filled = [(before, after) for before, after in zip(spans, found, strict=True) if before[1] > before[0]]
+    owned = {place for span in spans for place in range(*span)}
+    assert [after for before, after in zip(spans, found, strict=True) if before[1] == before[0]] == [
+        span for span in spans if span[1] == span[0]
+    ]
+    if filled:
+        assert {place for span in found for place in range(*span)} == set(range(len(text)))
+    for before, after in filled:
+        assert set(range(*before)) <= set(range(*after))
+        assert not (set(range(*after)) - set(range(*before))) & owned
 
 
 def test_top_words_keep_the_sign() -> None:

@@ -74,3 +74,13 @@ def test_the_method_is_named_with_what_its_numbers_depend_on(explained: Explain)
     assert wording.method(e) == "attnlrp (depth pixels, gamma 0.25 for linear and 0 for conv, sink positions 0 3)"
     assert wording.method(e.model_copy(update={"settings": {}})) == "attnlrp"
     assert [name for name, _ in wording.facts(e)] == ["Explains", "Answer", "Method"]
+
+
+def test_what_the_model_was_not_shown_is_said(explained: Explain) -> None:
+    e = explained()
+    quality = e.quality.model_copy(update={"characters_cut": 1855, "picture_frames": 3})
+    assert wording.facts(e.model_copy(update={"quality": quality}))[-1] == (
+        "Not shown",
+        "the last 1,855 characters of the text, which was too long; the file's other 2 pictures (frames or pages) "
+        "behind the first",
+    )

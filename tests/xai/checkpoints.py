@@ -59,6 +59,7 @@ def save_checkpoint(family: str, folder: Path, *, with_template: bool = True) ->
     processor = PROCESSORS[family](TEMPLATES[family] if with_template else None)
     tokenizer = getattr(processor, "tokenizer", processor)
     model = build_model(family)
+    model.config.get_text_config().max_position_embeddings = 4096  # room for a prompt and the longest answer
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     with torch.no_grad():
         for rows in (model.get_input_embeddings().weight, model.get_output_embeddings().weight):

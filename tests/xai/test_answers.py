@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -299,12 +300,41 @@ def test_nesting_and_huge_numbers_do_not_stop_the_batch(text: str) -> None:
     assert parse(text).parse == "unparsed"
 
 
+def test_a_long_wreck_is_not_repaired_for_minutes() -> None:
+    text = '{"labels": ["Smears"], "referred_words": ["' + 'a" b "' * 20_000
+    started = time.process_time()
+    assert_unparsed(parse(text, "text"), "longer than the 8,000 characters that are repaired")
+    assert time.process_time() - started < 1
+    assert parse(text[:1000], "text").parse == "repaired"
+
+
 LABELS = st.permutations(TASK.label_names).flatmap(
     lambda names: st.integers(0, len(names)).map(lambda count: tuple(names[:count]))
 )
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=4)
 PIECES = st.sampled_from(
-    ['{"labels"', ": [", '"Smears"', ", ", "]", "}", "{", '"', "'", "\\", "```", "<think>", "</think>", "NaN", "\n"]
+    [
+        *(
+            '{"labels"',
+            ": [",
+            '"Smears"',
+            ", ",
+            "]",
+            "}",
+            "{",
+            '"',
+            "'",
+            "\\",
+            "```",
+            "<think>",
+            "</think>",
+            "NaN",
+            "\n",
+        ),
+        *("“", "”", '"referred_words"', '"confidence"', ": ", "null", "1e999", "-", "0.5", "%", "\\ud83d", "\\u", "//"),
+        *("/*", "#", "...", "true", "[", "(", "\x00", "\u2028", "🔥", "labels", "json", "Smears", "'labels'"),
+        '{"labels": ["Smears"], "referred_words": [',
+    ]
 )
 
 
@@ -321,7 +351,7 @@ def test_every_dumped_answer_is_read_strictly_with_all_spans_right(
     assert (answer.referred_words, answer.referred_image_concepts) == (tuple(words), tuple(concepts))
 
 
-@settings(max_examples=200)
+@settings(max_examples=1000, deadline=None)
 @given(text=st.one_of(st.text(), st.lists(PIECES, max_size=25).map("".join)), mode=st.sampled_from(MODES))
 def test_no_text_raises_and_every_span_names_its_label(text: str, mode: str) -> None:
     answer = parse(text, mode)

@@ -169,6 +169,35 @@ def test_tokens_that_the_model_would_not_choose_are_counted(tmp_path: Path) -> N
     assert "the model, as it explains, would choose another" in shown
 
 
+def test_limits_are_options_and_a_cut_text_is_counted_and_shown(tmp_path: Path) -> None:
+    explain = ("explain", "samples", "--out", tmp_path / "run", "--limit", "1", "--max-characters", "30")
+    assert "1 text was too long and cut" in run_xai(*explain, check=0).stdout
+    assert json.loads(run_xai(*explain, "--json", check=0).stdout)["text_cut"] == 1
+    assert xai.open_run(tmp_path / "run").config["limits"]["max_characters"] == 30
+    e = xai.open_run(tmp_path / "run").explanation("sample-01")
+    assert len(e.meme.text) <= 30
+    shown = run_xai("show", tmp_path / "run", "sample-01", check=0).stdout
+    assert f"the last {e.quality.characters_cut} characters of the text" in shown
+    assert "differing: limits.max_characters" in run_xai(*explain[:-1], "31", check=2).stderr
+    refused = run_xai(*explain[:3], tmp_path / "other", *explain[4:], "--long-text", "refuse", check=1).stdout
+    assert "shorten it, raise" in " ".join(refused.split())
+    for option in ("--max-pixels", "--max-tokens"):
+        failed = run_xai(*explain[:3], tmp_path / option, "--limit", "1", option, "10", "--json", check=1)
+        assert "and there is room for 10" in failed.stdout or "more than 10 pixels" in failed.stdout
+
+
+def test_a_meme_cannot_command_the_terminal(tmp_path: Path) -> None:
+    name, text = "\x1b]0;owned\x07", "slow\x1b[31m"
+    words = [{"text": text, "start": 0, "end": len(text)}]
+    dataset = tmp_path / "memes.jsonl"
+    dataset.write_text(json.dumps({"id": name, "text": text, "words": words}) + "\n{}\n", encoding="utf-8")
+    run_xai("explain", dataset, "--out", tmp_path / "run", "--mode", "text", check=1)
+    for shown in (run_xai("show", tmp_path / "run", check=0), run_xai("show", tmp_path / "run", name, check=0)):
+        assert "\x1b" not in shown.stdout
+        assert "\x07" not in shown.stdout
+        assert "\\x1b]0;owned" in shown.stdout
+
+
 def test_an_unknown_meme_is_named_with_what_there_is(samples_run: Path) -> None:
     result = run_xai("show", samples_run, "nobody", check=2)
     assert "nobody" in result.stderr

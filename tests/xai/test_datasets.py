@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from xai.datasets import read_memes, write_memes
@@ -198,7 +202,10 @@ def test_a_path_that_leaves_the_folder_is_refused_without_naming_it(tmp_path: Pa
     (folder / "linked").symlink_to(tmp_path)
     path = write_jsonl(folder, {"id": "a", "image": name.format(outside=tmp_path)})
     failure = only_failure(path, **({"images": folder} if told else {}))
-    assert failure.reason == "line 1: image: the path leads out of the folder of the pictures; put the picture inside"
+    assert failure.reason == (
+        "line 1: image: the path leads out of the folder of the pictures; put the picture inside, or give the folder "
+        "that it is in as images"
+    )
 
 
 @pytest.mark.parametrize("name", ["\\\\server\\share\\a.png", "//server/share/a.png", "C:\\a.png", "C:/a.png"])
@@ -233,6 +240,7 @@ def test_an_impossible_file_name_costs_its_record_only(tmp_path: Path, name: str
         ('{"id": 1.5}', "line 2", "the id is missing or no string"),
         ('{"id": "\\ud800"}', "line 2", "the id is missing or no string"),
         ('{"id": "x", "text": "\\ud800"}', "x", "it holds half a character"),
+        ('{"id": "x", "score": -1e999}', "x", "it holds an infinite number; correct it"),
         ('{"id": "x", "text": 7}', "x", "text: Input should be a valid string; give the text as a string"),
         ('{"id": "x", "labels": "Smears"}', "x", "labels: Input should be a valid tuple; give the labels as a list"),
         ('{"id": "x", "labels": [1]}', "x", "labels.0: Input should be a valid string; give the labels as a list"),
@@ -342,3 +350,165 @@ def test_a_meme_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path,
 def test_memes_are_written_as_jsonl_only(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"name the file memes\.jsonl instead of memes\.csv"):
         write_memes(tmp_path / "memes.csv", [])
+
+
+def test_two_records_never_fail_under_one_name(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path, {"id": "a"}, {"id": "a"}, {"id": "a (line 2)"}, {"id": "line 6"}, {"id": "a"}, [])
+    records = list(read_memes(path))
+    names = [record.id if isinstance(record, Meme) else record.meme_id for record in records]
+    assert names[:2] == ["a", "a (line 2)"]
+    assert len(set(names)) == len(names) == 6
+    assert len([record for record in records if isinstance(record, Failure)]) == 4
+
+
+def test_half_a_character_is_refused_in_python_too() -> None:
+    with pytest.raises(ValueError, match="half a character"):
+        Meme(id="a", text="\ud83d")
+
+
+def test_one_line_in_another_encoding_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "memes.jsonl"
+    path.write_bytes(b'{"id": "a"}\n' + '{"id": "ї"}\n'.encode("cp1251") + '{"id": "ї"}'.encode())
+    first, failure, last = read_memes(path)
+    assert (first, last) == (Meme(id="a"), Meme(id="ї"))
+    assert failure == Failure(meme_id="line 2", stage="read", reason="line 2: not UTF-8; save the file as UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (datetime.datetime(2023, 5, 1, 12, 30), "2023-05-01T12:30:00"),
+        (datetime.date(2023, 5, 1), "2023-05-01"),
+        (Decimal("1.50"), "1.50"),
+        (float("nan"), None),
+        ([1.0, float("inf")], [1.0, None]),
+        ({"a": datetime.time(1, 2)}, {"a": "01:02:00"}),
+    ],
+)
+def test_values_of_parquet_are_kept_as_json_has_them(tmp_path: Path, value: object, kept: object) -> None:
+    (meme,) = read_memes(write_parquet(tmp_path, {"id": "a", "x": value}))
+    assert meme.metadata == {"x": kept}
+    write_memes(tmp_path / "again.jsonl", [meme])
+
+
+def test_a_binary_column_is_named(tmp_path: Path) -> None:
+    failure = only_failure(write_parquet(tmp_path, {"id": "a", "thumbnail": b"x"}))
+    assert failure.meme_id == "a"
+    assert failure.reason == "row 1: a column holds bytes, which is neither text nor a number; leave it out"
+
+
+def test_a_missing_text_that_pandas_wrote_as_nan_is_unknown(tmp_path: Path) -> None:
+    (meme,) = read_memes(write_parquet(tmp_path, {"id": "a", "post": float("nan"), "labels": None}))
+    assert meme == Meme(id="a")
+
+
+def test_a_file_that_may_not_be_read_says_so_without_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_jsonl(tmp_path, {"id": "a"})
+
+    def denied(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    # Whoever runs the tests as root may read everything.
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(
+        ValueError, match=r"^'memes\.jsonl' cannot be read \(Permission denied\); check its permissions$"
+    ):
+        read_memes(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+ENCODABLE = st.text(st.characters(exclude_categories=["Cs"]))
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+KNOWN = set(Meme.model_fields)
+PIECES = st.sampled_from(
+    [
+        *(
+            b'{"id": "a"}',
+            b'{"id": 1, "text": "x"}',
+            b'{"id"',
+            b": ",
+            b'"a"',
+            b"\n",
+            b"\r\n",
+            b",",
+            b'"',
+            b"id,text",
+            b"id",
+        ),
+        *(
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b"null",
+            b"NaN",
+            b"1e999",
+            b"\xef\xbb\xbf",
+            b"\xff\xfe",
+            b"\x00",
+            b"\xd1",
+            b"\\ud800",
+        ),
+        *(b'"labels": ', b'"words": ', b'"image": ', b'"../x"', b"\xe2\x80\xa8", b"|", b";", b"['a']", b"PAR1"),
+    ]
+)
+CONTENT = st.binary(max_size=200) | st.lists(PIECES, max_size=30).map(b"".join)
+
+
+def read_or_none(path: Path) -> list[Meme | Failure]:
+    """The records, or none where the file is refused as a whole."""
+    try:
+        return list(read_memes(path))
+    except ValueError:
+        return []
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=CONTENT, kind=st.sampled_from(["jsonl", "csv", "parquet"]), headed=st.booleans())
+def test_any_bytes_are_records_or_a_value_error(tmp_path: Path, content: bytes, kind: str, headed: bool) -> None:
+    path = tmp_path / f"fuzzed.{kind}"
+    path.write_bytes((b"id,text,labels\n" if headed and kind == "csv" else b"") + content)
+    records = read_or_none(path)
+    names = [record.id if isinstance(record, Meme) else record.meme_id for record in records]
+    assert len(set(names)) == len(names)
+    assert all(isinstance(record, Meme) or (record.stage == "read" and ";" in record.reason) for record in records)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_parquet_file_is_records_or_a_value_error(tmp_path: Path, data: st.DataObject) -> None:
+    whole = write_parquet(tmp_path, *({"id": str(n), "text": "x" * n, "labels": ["a"]} for n in range(20)))
+    content = bytearray(whole.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "damaged.parquet"
+    path.write_bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content)
+    assert all(isinstance(record, Meme | Failure) for record in read_or_none(path))
+
+
+@st.composite
+def memes(draw: st.DrawFn) -> list[Meme]:
+    names = draw(st.lists(NAMES, unique=True, max_size=4))
+    return [
+        Meme(
+            id=name,
+            text=draw(ENCODABLE),
+            labels=draw(st.none() | st.lists(ENCODABLE, max_size=3).map(tuple)),
+            post=draw(st.none() | ENCODABLE),
+            metadata=draw(st.dictionaries(ENCODABLE.filter(lambda key: key not in KNOWN), JSON, max_size=3)),
+        )
+        for name in names
+    ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written=memes())
+def test_whatever_is_written_is_read_back_equal(tmp_path: Path, written: list[Meme]) -> None:
+    write_memes(tmp_path / "written.jsonl", written)
+    assert list(read_memes(tmp_path / "written.jsonl")) == written

@@ -61,6 +61,15 @@ def explain(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Models at work at a time; one a GPU by default, else one.")
     ] = None,
+    max_pixels: Annotated[int, typer.Option(min=1, help="A larger picture is refused.")] = 64_000_000,
+    max_characters: Annotated[int, typer.Option(min=1, help="A longer text is cut, or refused.")] = 10_000,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a prompt with its picture; by default what the model's context leaves."),
+    ] = None,
+    long_text: Annotated[
+        Literal["cut", "refuse"], typer.Option(help="What becomes of a text beyond the limits; a cut is flagged.")
+    ] = "cut",
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
@@ -68,11 +77,13 @@ def explain(
     """Label memes and explain every label: predictions and relevance, in a run folder."""
     from xai.attribution.methods import get_method
     from xai.datasets import read_memes
+    from xai.limits import Limits
     from xai.models import ModelSource
     from xai.pipeline import explain_dataset
     from xai.prompts import PromptStyle
 
     options = get_method(method).parse_options(option or [])
+    limits = Limits(max_pixels, max_characters, max_tokens, long_text)
     source = dataset_path(dataset)
     modes = [name.mode for name in mode or [ModeName.BOTH]]
     total = sum(1 for _ in read_memes(source, images=images))
@@ -97,6 +108,7 @@ def explain(
             part_size=part_size,
             limit=limit,
             max_new_tokens=max_new_tokens,
+            limits=limits,
             options=options,
             engine=engine,
             workers=workers,
@@ -112,10 +124,10 @@ def _report_run(folder: Path, result: RunSummary, as_json: bool) -> None:
 
     opened = open_run(folder)
     failures, changed = opened.failures().df(), len(opened.explanations().filter("target_choice_changed > 0"))
+    cut = opened.explanations().filter("characters_cut > 0").select("meme_id, mode").distinct().fetchall()
     if as_json:
-        print_json(
-            {"run": str(folder)} | asdict(result) | {"target_choice_changed": changed, "failures": records(failures)}
-        )
+        more = {"target_choice_changed": changed, "text_cut": len(cut), "failures": records(failures)}
+        print_json({"run": str(folder)} | asdict(result) | more)
         return
     earlier = f", {result.resumed} were there already" if result.resumed else ""
     out.print(f"{result.explained} explained, {result.failed} failed{earlier}: {folder}", markup=False, highlight=False)
@@ -124,5 +136,8 @@ def _report_run(folder: Path, result: RunSummary, as_json: bool) -> None:
     if changed:
         what = "1 explanation is" if changed == 1 else f"{changed} explanations are"
         out.print(f"{what} of tokens that the model, as it explains, would not choose itself", highlight=False)
+    if cut:
+        what = "1 text was" if len(cut) == 1 else f"{len(cut)} texts were"
+        out.print(f"{what} too long and cut, see --max-characters and --max-tokens", highlight=False)
     if len(failures):
         print_frame("Failures", failures.head(20))

@@ -84,6 +84,8 @@ _NUMBER = re.compile(r"\s*(\d{1,3}(?:\.\d+)?|\.\d+)\s*(%?)\s*")
 _BARE_CONSTANT = re.compile(r"[\[,:]\s*-?(?:NaN|Infinity)\s*[,\]}]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
+_LONGEST_REPAIR = 8_000
+"""Characters: a repair takes seconds at this length, and minutes at twice of it."""
 
 
 def _read(task: Task, text: str, mode: Mode) -> _Fields:
@@ -124,6 +126,10 @@ def _repair(task: Task, text: str, start: int, mode: Mode) -> _Fields:
     """Repair a broken object, if its list of labels is whole and the damage lies behind it."""
     fence = text.find("```", start)
     region = text[:fence] if fence >= 0 else text
+    if len(region) - start > _LONGEST_REPAIR:
+        raise _UnreadableError(
+            f"the JSON is broken, and longer than the {_LONGEST_REPAIR:,} characters that are repaired"
+        )
     if len(_OBJECT_START.findall(text, start)) > 1:
         raise _UnreadableError("there is more than one JSON object in the answer")
     if _BARE_CONSTANT.search(region, start):
