@@ -8,6 +8,8 @@ PRETRAINED = $(VENV)/.pretrained
 DEMO = runs/demo
 TYPED = build/typed
 OLDEST = .venv-oldest
+TOOLS = .venv-tools
+LOCK = requirements.lock
 
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
@@ -23,6 +25,9 @@ help:
 	@echo "make check      ruff and mypy --strict on the installed package"
 	@echo "make docs       build the documentation strictly into site/"
 	@echo "make notebooks  run the notebooks and keep their outputs"
+	@echo "make lock       pin everything that development needs in $(LOCK); UPGRADE=--upgrade takes the newest"
+	@echo "make locked     install exactly what is pinned there into $(VENV)"
+	@echo "make audit      look up known vulnerabilities of what is pinned there"
 	@echo "make train      train such a model from nothing into runs/checkpoint (about an hour on two cores)"
 
 $(PACKAGE): pyproject.toml
@@ -84,6 +89,28 @@ $(OLDEST)/.installed: $(INSTALLED) pyproject.toml
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks $(foreach row,$(ROWS),--row $(row)) $(BENCH_OPTIONS)
+
+# Tools that no code of the project imports, kept away from what it is tested with.
+$(TOOLS)/.installed: Makefile
+	@test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.13,<0.14" "pip-audit>=2.10,<3"
+	@touch $@
+
+# What is pinned stays as it is while it fits pyproject.toml. The file names no index, so that any mirror can serve it.
+.PHONY: lock locked audit
+lock: $(TOOLS)/.installed
+	@$(TOOLS)/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet --no-progress \
+		$(UPGRADE) --output-file $(LOCK)
+
+locked:
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(PACKAGE) $(INSTALLED)
+
+audit: $(TOOLS)/.installed
+	@$(TOOLS)/bin/python tests/audit.py $(LOCK)
 
 # Type checker and documentation read the installed package, since its folders are mapped.
 .PHONY: typed

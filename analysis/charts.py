@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
@@ -19,10 +20,17 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Of series, in order; those of Okabe and Ito, which the colour-blind can tell apart."""
 DIVERGING, SEQUENTIAL = "RdBu_r", "cividis"
 _WIDTH, _HEIGHT = 7.0, 3.6
+_LONGEST = 40
+"""Characters of a name under a tick or in a legend; a longer one would leave no room for what is drawn."""
 
 
 def matplotlib_figure(chart: Chart | Heatmap) -> Figure:
-    """A chart for print, with title, units and legend."""
+    """A chart for print, with title, units and legend; a dollar in a name is a dollar, and no formula begins there."""
+    with rc_context({"text.parse_math": False}):
+        return _drawn(chart)
+
+
+def _drawn(chart: Chart | Heatmap) -> Figure:
     if isinstance(chart, Heatmap):
         return _matplotlib_heatmap(chart)
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
@@ -45,7 +53,7 @@ def svg(chart: Chart | Heatmap) -> str:
     """The same as an SVG element, whose text is text; the same chart gives the same bytes."""
     figure, buffer = matplotlib_figure(chart), io.StringIO()
     # The ids inside are made from the salt, so that those of two charts on one page differ.
-    with rc_context({"svg.hashsalt": chart.name, "svg.fonttype": "none"}):
+    with rc_context({"svg.hashsalt": chart.name, "svg.fonttype": "none", "text.parse_math": False}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "<svg" + buffer.getvalue().partition("<svg")[2]
 
@@ -60,14 +68,20 @@ def plotly_figure(chart: Chart | Heatmap) -> go.Figure:
         scale = {"colorscale": "RdBu_r", "zmid": 0, "zmin": -limit, "zmax": limit} if chart.diverging else {}
         bar = {"title": {"text": chart.unit}}
         figure.add_heatmap(
-            z=chart.values, x=chart.columns, y=chart.rows, colorbar=bar, **({"colorscale": "Cividis"} | scale)
+            z=chart.values,
+            x=_inert(chart.columns),
+            y=_inert(chart.rows),
+            colorbar=bar,
+            **({"colorscale": "Cividis"} | scale),
         )
-        figure.update_layout(title=chart.title, xaxis_title=chart.column_label, yaxis_title=chart.row_label)
+        title, x_label, y_label = _inert((chart.title, chart.column_label, chart.row_label))
+        figure.update_layout(title=title, xaxis_title=x_label, yaxis_title=y_label)
         figure.update_yaxes(autorange="reversed")
         return figure
     for index, series in enumerate(chart.series):
         _plotly_series(figure, chart, series, index)
-    figure.update_layout(title=chart.title, xaxis_title=chart.x_label, yaxis_title=chart.y_label, bargap=0.02)
+    title, x_label, y_label = _inert((chart.title, chart.x_label, chart.y_label))
+    figure.update_layout(title=title, xaxis_title=x_label, yaxis_title=y_label, bargap=0.02)
     if chart.y_range is not None:
         figure.update_yaxes(range=chart.y_range)
     return figure
@@ -77,15 +91,16 @@ def _matplotlib_series(axes: Any, chart: Chart, series: Series, index: int) -> N
     colour, y = COLOURS[index % len(COLOURS)], _numbers(series.y)
     low, high = _numbers(series.low or ()), _numbers(series.high or ())
     if chart.kind == "lines":
-        axes.plot(series.x, y, color=colour, label=series.name, linewidth=1.8)
+        axes.plot(series.x, y, color=colour, label=_short(series.name), linewidth=1.8)
         if low:
             axes.fill_between(series.x, low, high, color=colour, alpha=0.2, linewidth=0)
         return
     x, width = _places(chart, series, index)
     if chart.kind == "bars":
-        axes.bar(x, y, width=width, color=colour, label=series.name, align="edge" if chart.bin_width else "center")
+        align = "edge" if chart.bin_width else "center"
+        axes.bar(x, y, width=width, color=colour, label=_short(series.name), align=align)
     else:
-        axes.scatter(x, y, color=colour, label=series.name, s=18)
+        axes.scatter(x, y, color=colour, label=_short(series.name), s=18)
     if low:
         errors = [
             [max(v - a, 0) for v, a in zip(y, low, strict=True)],
@@ -114,11 +129,16 @@ def _names(chart: Chart) -> list[str]:
 def _matplotlib_names(axes: Any, chart: Chart) -> None:
     names = _names(chart)
     if names:
-        longest = max(map(len, names))
+        shown = [_short(name) for name in names]
+        longest = max(map(len, shown))
         long = longest * len(names) > 90
         if long:  # slanted names take their height from nothing that is drawn
             axes.figure.set_figheight(_HEIGHT + 0.05 * longest)
-        axes.set_xticks(range(len(names)), names, rotation=40 if long else 0, ha="right" if long else "center")
+        axes.set_xticks(range(len(names)), shown, rotation=40 if long else 0, ha="right" if long else "center")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
 
 
 def _matplotlib_heatmap(chart: Heatmap) -> Figure:
@@ -128,8 +148,9 @@ def _matplotlib_heatmap(chart: Heatmap) -> Figure:
     limit = _limit(chart)
     scale = {"cmap": DIVERGING, "vmin": -limit, "vmax": limit} if chart.diverging else {"cmap": SEQUENTIAL}
     shown = axes.imshow([_numbers(row) for row in chart.values], aspect="auto", **scale)
-    axes.set_xticks(range(len(chart.columns)), chart.columns, rotation=50, ha="right", fontsize="small")
-    axes.set_yticks(range(len(chart.rows)), chart.rows, fontsize="small")
+    columns, rows = map(_short, chart.columns), map(_short, chart.rows)
+    axes.set_xticks(range(len(chart.columns)), list(columns), rotation=50, ha="right", fontsize="small")
+    axes.set_yticks(range(len(chart.rows)), list(rows), fontsize="small")
     axes.set(title=chart.title, xlabel=chart.column_label, ylabel=chart.row_label)
     figure.colorbar(shown, label=chart.unit)
     return figure
@@ -137,12 +158,13 @@ def _matplotlib_heatmap(chart: Heatmap) -> Figure:
 
 def _plotly_series(figure: go.Figure, chart: Chart, series: Series, index: int) -> None:
     colour = COLOURS[index % len(COLOURS)]
+    name, x = _inert((series.name,))[0], _inert(series.x)
     if chart.kind == "lines" and series.low and series.high:
         red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
         band = {"x": [*series.x, *reversed(series.x)], "y": [*series.high, *reversed(series.low)]}
         figure.add_scatter(
             **band, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.2)", line_width=0, hoverinfo="skip",
-            showlegend=False, legendgroup=series.name,
+            showlegend=False, legendgroup=name,
         )  # fmt: skip
     errors = None
     if chart.kind != "lines" and series.low and series.high:
@@ -152,15 +174,18 @@ def _plotly_series(figure: go.Figure, chart: Chart, series: Series, index: int) 
     if chart.kind == "bars":
         placed = {"offset": index * chart.bin_width / len(chart.series)} if chart.bin_width else {}
         width = chart.bin_width / len(chart.series) if chart.bin_width else None
-        figure.add_bar(
-            x=series.x, y=series.y, name=series.name, marker_color=colour, error_y=errors, width=width, **placed
-        )
+        figure.add_bar(x=x, y=series.y, name=name, marker_color=colour, error_y=errors, width=width, **placed)
         return
     mode = "lines" if chart.kind == "lines" else "markers"
     figure.add_scatter(
-        x=series.x, y=series.y, name=series.name, mode=mode, line_color=colour, marker_color=colour, error_y=errors,
-        legendgroup=series.name,
+        x=x, y=series.y, name=name, mode=mode, line_color=colour, marker_color=colour, error_y=errors,
+        legendgroup=name,
     )  # fmt: skip
+
+
+def _inert(values: Sequence[str | float]) -> list[Any]:
+    """Names of which Plotly makes no links and no bold letters: it reads some of HTML."""
+    return [escape(value, quote=False) if isinstance(value, str) else value for value in values]
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:

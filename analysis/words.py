@@ -10,24 +10,13 @@ import yaml
 
 from xai.attribution.align import normal_form
 
-__all__ = ["STOPWORDS_VERSION", "is_content_word", "kept_words", "normal_form", "stop_words"]
+__all__ = ["STOPWORDS_VERSION", "kept_words", "normal_form", "stop_words"]
 
 
 class _Lists(TypedDict):
     version: str
     stop: dict[str, str]
     kept: dict[str, str]
-
-
-def is_content_word(word: str, language: str | None = None) -> bool:
-    """Whether a word says something: it is not a stop word of the language and not mere punctuation.
-
-    Args:
-        word: as it stands in a text or an answer.
-        language: a code such as ``"uk"`` or ``"uk-UA"``; unknown or ``None``: the lists of all languages.
-    """
-    form = normal_form(word)
-    return bool(form) and form not in stop_words(language)
 
 
 @cache

@@ -27,6 +27,7 @@ from xai.analysis.report import Report, read_report
 from xai.app.cautions import FLAGS_SQL
 from xai.app.filters import Filter
 from xai.app.paths import picture_folder, resolved_picture
+from xai.database import connect
 from xai.parts import SCHEMAS, Kind, explanation_from_rows, part_path, part_paths
 from xai.schema import ALL_LABELS, SEGMENTS, Explanation
 from xai.store import Run, open_run, run_names
@@ -142,9 +143,7 @@ class Library:
 
     def __init__(self, paths: Sequence[Path], images: Sequence[Path] = ()) -> None:
         self._lock = threading.Lock()
-        self._database = duckdb.connect(config={"memory_limit": MEMORY, "threads": THREADS})
-        # A run's files may be anywhere, and nothing is ever fetched.
-        self._database.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
+        self._database = connect(memory_limit=MEMORY, threads=THREADS)
         self._database.execute("SET preserve_insertion_order = false")
         self._database.execute(_TABLES)
         self.runs: dict[str, OpenedRun] = {}

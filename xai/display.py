@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -23,7 +25,16 @@ if TYPE_CHECKING:
     from xai.ocr import OcrSummary
     from xai.schema import Explanation
 
-out, err = Console(), Console(stderr=True)
+
+class _Terminal(Console):
+    """A console on which no caption, label or name can steer the terminal: their control characters are shown."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=_harmless(segment.text))
+
+
+out, err = _Terminal(), _Terminal(stderr=True)
 ROOM_FOR_INTERVALS = 160
 """Columns of a terminal from which on tables have their intervals; below, pages alone have them."""
 
@@ -81,7 +92,9 @@ def records(frame: pd.DataFrame) -> Any:
 
 def print_json(value: object) -> None:
     """JSON on standard output; what is no number there (NaN) is null."""
-    print(json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False))
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=2, allow_nan=False)
+    # json escapes the control characters below a space alone, and terminals obey those above 127, too.
+    print(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _finite(value: object) -> object:
@@ -187,9 +200,11 @@ def print_environment(environment: dict[str, Any]) -> None:
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
-    """The rule of every module of a model, and its self-check."""
-    from xai.doctor import check_table, module_table
+    """The files of a model, the rule of every module, and its self-check."""
+    from xai.doctor import check_table, file_table, module_table
 
+    if diagnosis.files:
+        print_frame(f"Files of {diagnosis.name}", file_table(diagnosis.files))
     found = diagnosis.verification
     if found is None:
         return

@@ -1,10 +1,11 @@
-"""What is installed, on which devices, and whether a model can be explained: what `xai doctor` prints."""
+"""What is installed, what a model folder would load, and whether the model can be explained: `xai doctor`."""
 
 from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,8 @@ import torch
 from xai.attribution.families import UnsupportedModelError
 from xai.attribution.ocr import apt_line, engine_names, get_engine
 from xai.attribution.verify import Verification, verify
-from xai.models import load_processor, load_weights
+from xai.model_files import ModelFile
+from xai.models import files_of, load_processor, load_weights
 from xai.processors import reader_of
 from xai.schema import Mode
 from xai.store import installed_versions
@@ -26,8 +28,9 @@ class Diagnosis:
     Attributes:
         problem: why it cannot be explained; empty if it can.
         modes: what it can be shown; empty if it cannot be asked.
-        asking: why it cannot be asked: it lacks a processor, a tokenizer or a chat template, or has an unknown one.
-            What is given as tensors can be explained nevertheless.
+        asking: why it cannot be asked: it lacks a processor, a tokenizer or a chat template, or has an unknown one, or
+            one that fails. What is given as tensors can be explained nevertheless.
+        files: what its folder holds, and what is read of it.
     """
 
     name: str
@@ -35,12 +38,13 @@ class Diagnosis:
     problem: str
     modes: tuple[Mode, ...] = ()
     asking: str = ""
+    files: tuple[ModelFile, ...] = ()
 
     def report(self) -> dict[str, Any]:
         """Everything in JSON values: every module with its rule, and every check."""
         found = self.verification
         report: dict[str, Any] = {"name": self.name, "can_be_explained": not self.problem, "problem": self.problem}
-        report |= {"modes": list(self.modes), "asking": self.asking}
+        report |= {"modes": list(self.modes), "asking": self.asking, "files": [asdict(file) for file in self.files]}
         if found is None:
             return report
         checks = found.checks_frame().to_dict("records")
@@ -94,21 +98,45 @@ def ocr_engines() -> list[dict[str, str]]:
 
 
 def diagnose(name: str, device: str | None = None, dtype: str | None = None) -> Diagnosis:
-    """Load a model, look at every module of it, see on short random inputs whether relevance is conserved, and
-    whether it has what writes a prompt.
+    """Look at the files of a model and load it; look at every module of it, see on short random inputs whether
+    relevance is conserved, and whether it has what writes a prompt.
 
     Raises:
-        ValueError: the model cannot be loaded.
+        ValueError: there is no such model, or several.
     """
+    files = tuple(files_of(name))
     try:
         verification = verify(load_weights(name, device=device, dtype=dtype))
     except UnsupportedModelError as error:
-        return Diagnosis(name, None, str(error))
-    try:
-        modes, asking = reader_of(load_processor(name)).modes, ""
+        return Diagnosis(name, None, str(error), files=files)
     except ValueError as error:
-        modes, asking = (), str(error)
-    return Diagnosis(name, verification, _problem(verification), modes, asking)
+        if not files:
+            raise
+        return Diagnosis(name, None, str(error), files=files)
+    modes, asking = _asked(name)
+    return Diagnosis(name, verification, _problem(verification), modes, asking, files)
+
+
+def _asked(name: str) -> tuple[tuple[Mode, ...], str]:
+    """The modes of a model, or none and why it cannot be asked; its chat template is tried."""
+    try:
+        reader = reader_of(load_processor(name))
+        reader.chat("a caption", with_picture="image" in reader.modes)
+    except ValueError as error:
+        return (), str(error)
+    return reader.modes, ""
+
+
+def file_table(files: Sequence[ModelFile]) -> pd.DataFrame:
+    """One row a file: ``file``, ``what`` it is, ``format``, ``size``, whether it is ``read``, and a ``note``."""
+    names = {"read": "yes", "missing": "MISSING", "never read": "never", "not used": "no"}
+    rows = [(file.name, file.what, file.format, _size(file.n_bytes), names[file.use], file.note) for file in files]
+    return pd.DataFrame(rows, columns=["file", "what", "format", "size", "read", "note"])
+
+
+def _size(n_bytes: int) -> str:
+    units = [(name, n_bytes / 1000**power) for power, name in ((3, "GB"), (2, "MB"), (1, "kB"))]
+    return next((f"{value:.1f} {name}" for name, value in units if value >= 1), f"{n_bytes} B")
 
 
 def module_table(verification: Verification) -> pd.DataFrame:

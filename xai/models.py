@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,8 +25,10 @@ from transformers import (
     LogitsProcessor,
     LogitsProcessorList,
 )
+from transformers.utils import cached_file
 
 from xai.attribution.families import family_of
+from xai.model_files import CONFIG, INDEX, ModelFile, model_files, refuse_unsafe
 from xai.planted import CHECKPOINT
 from xai.processors import Reader, TextProcessor, reader_of
 from xai.prompts import EncodedPrompt, PromptStyle, collate, encode_message
@@ -189,10 +190,12 @@ def load_model(
     Code that comes with a checkpoint is never run, and only safetensors and GGUF weights are read.
 
     Raises:
-        ValueError: there is no such model here, it is of no family that can be explained, or it cannot be asked:
-            its prompts are written in an unknown way, or it has no chat template.
+        ValueError: there is no such model here, it could not be loaded without running code, it is of no family that
+            can be explained, or it cannot be asked: its prompts are written in an unknown way, or it has no chat
+            template.
     """
     checkpoint = _located(name)
+    _refuse_unsafe(checkpoint)
     with _load_advice(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options)
         processor = _processor(checkpoint, config)
@@ -227,6 +230,7 @@ def load_weights(
         ValueError: there is no such model here, or it is no language model.
     """
     checkpoint = _located(name)
+    _refuse_unsafe(checkpoint)
     with _load_advice(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options)
         return _weights(checkpoint, config, device, dtype)
@@ -272,6 +276,41 @@ def _located(name: str | Path) -> _Checkpoint:
     return _Checkpoint(str(name), folder, source, files[0].name if files else None)
 
 
+def files_of(name: str | Path = "planted") -> list[ModelFile]:
+    """Every file of a model's folder and whether it is read; of a model of the hub, of what has been fetched of it.
+
+    Raises:
+        ValueError: there is no such model here.
+    """
+    checkpoint = _located(name)
+    folder = _fetched(checkpoint)
+    return [] if folder is None else model_files(folder, checkpoint.gguf_file)
+
+
+def _refuse_unsafe(checkpoint: _Checkpoint) -> None:
+    folder = _fetched(checkpoint)
+    if folder is not None:
+        refuse_unsafe(folder, checkpoint.name, checkpoint.gguf_file)
+
+
+def _fetched(checkpoint: _Checkpoint) -> Path | None:
+    """The folder itself; of a model of the hub that of its settings, once they and the index of its weights are there.
+
+    ``None`` where there is no such model: loading says so better.
+    """
+    if Path(checkpoint.source).is_dir():
+        return Path(checkpoint.source)
+    found = [path for path in (_of_hub(checkpoint, CONFIG), _of_hub(checkpoint, INDEX)) if path is not None]
+    return found[0].parent if found else None
+
+
+def _of_hub(checkpoint: _Checkpoint, file: str) -> Path | None:
+    try:
+        return Path(cached_file(checkpoint.source, file))
+    except (OSError, ValueError):
+        return None
+
+
 def _sees(config: Any) -> bool:
     return type(config) in AutoModelForImageTextToText._model_mapping
 
@@ -311,16 +350,24 @@ def _style(folder: Path) -> PromptStyle:
     settings = folder / SETTINGS_FILE
     if not settings.is_file():
         return PromptStyle()
-    return PromptStyle(variant=json.loads(settings.read_text(encoding="utf-8"))["prompt_variant"])
+    try:
+        return PromptStyle(variant=str(json.loads(settings.read_text(encoding="utf-8"))["prompt_variant"]))
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f'{SETTINGS_FILE} in the model folder must be {{"prompt_variant": "NAME"}}') from None
 
 
 @contextmanager
 def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
-    """Within the block, what transformers raises becomes one line that says what to give."""
+    """Within the block, what transformers raises becomes one line that says what to give.
+
+    That is anything: of a damaged file its readers raise whatever they met, tokenizers a bare ``Exception``.
+    """
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, struct.error) as error:
+    except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if "trust_remote_code" in str(error):
+            reason = "it needs code of its own that comes with it, which is never run"
         raise ValueError(
             f"cannot load model {checkpoint.name!r}: {reason} — give 'planted', a folder with config.json, "
             "a GGUF file, or a hub id in reach"

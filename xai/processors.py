@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from jinja2 import TemplateError
 from PIL import Image
 from torch import Tensor
 from transformers import Gemma3Processor, Qwen2_5_VLProcessor, Qwen2VLProcessor, Qwen3VLProcessor
@@ -76,10 +79,15 @@ class Reader(ABC):
         return str(self.processor.image_token)
 
     def chat(self, text: str, *, with_picture: bool) -> str:
-        """The prompt with one message of a user, a picture before a text, up to where the answer begins."""
+        """The prompt with one message of a user, a picture before a text, up to where the answer begins.
+
+        Raises:
+            ValueError: the chat template fails, or does what a template must not.
+        """
         parts = [{"type": "image"}] if with_picture else []
         message = [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
-        return str(self.processor.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+        with _template_advice():
+            return str(self.processor.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
 
     @abstractmethod
     def picture(self, picture: Image.Image) -> EncodedPicture:
@@ -108,7 +116,8 @@ class TextReader(Reader):
     def chat(self, text: str, *, with_picture: bool) -> str:
         message = [{"role": "user", "content": text}]
         options = {"tokenize": False, "add_generation_prompt": True, **TEMPLATE_OPTIONS}
-        return str(self.tokenizer.apply_chat_template(message, **options))
+        with _template_advice():
+            return str(self.tokenizer.apply_chat_template(message, **options))
 
     def picture(self, picture: Image.Image) -> EncodedPicture:
         raise ValueError("cannot be shown to a model that reads text only; leave it out")
@@ -149,6 +158,20 @@ class Gemma3Reader(Reader):
         side = math.isqrt(self.processor.image_seq_length)
         inputs = {"pixel_values": encoded["pixel_values"]}
         return EncodedPicture(inputs, str(self.processor.full_image_sequence), (side, side))
+
+
+@contextmanager
+def _template_advice() -> Iterator[None]:
+    """Within the block, what a checkpoint's template does wrong becomes one line.
+
+    transformers renders it in Jinja's sandbox, which lets it neither reach into objects nor change them.
+    """
+    try:
+        yield
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"the model's chat template fails ({error}); put the template of the model's makers into its folder"
+        ) from None
 
 
 READERS: dict[type, type[Reader]] = {

@@ -27,6 +27,7 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 
+from xai.database import connect
 from xai.parts import (
     KINDS,
     SCHEMAS,
@@ -214,7 +215,7 @@ class Run:
         self.path = Path(path)
         self.info: dict[str, Any] = _read_info(self.path)
         """What ``run.json`` says: config, versions, seed, counts, state."""
-        self._connection = duckdb.connect()
+        self._connection = connect()
 
     @property
     def config(self) -> dict[str, Any]:

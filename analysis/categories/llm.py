@@ -72,9 +72,10 @@ class LlmTagger:
             max_retries: tries after the first.
 
         Raises:
-            ValueError: endpoint or model is not named, or the openai client is not installed.
+            ValueError: endpoint or model is not named, the endpoint's URL holds a name or password, or the openai
+                client is not installed.
         """
-        self._base_url, self.model = _setting(base_url, BASE_URL), _setting(model, MODEL)
+        self._base_url, self.model = _without_secrets(_setting(base_url, BASE_URL)), _setting(model, MODEL)
         self._cache, self._batch_size = cache or _cache_folder(), batch_size
         self._client = _client(self._base_url, timeout, max_retries)
         self.counts = dict.fromkeys(("words", "cached", "requests", "malformed", "refused", "unknown"), 0)
@@ -175,6 +176,15 @@ def _setting(given: str | None, variable: str) -> str:
     if not value:
         raise ValueError(f"the tagger 'llm' needs {variable} in the environment; docs/categories.md says how to set it")
     return value
+
+
+def _without_secrets(base_url: str) -> str:
+    """The URL, unless it holds what must not be seen: libraries write URLs into logs, and keys have their variable."""
+    if "@" in base_url.partition("?")[0]:
+        raise ValueError(f"{BASE_URL} holds a name or password before '@'; leave them out and give the key in {KEY}")
+    if "?" in base_url or "#" in base_url:
+        raise ValueError(f"{BASE_URL} ends in '?' or '#' and more; leave that out and give the key in {KEY}")
+    return base_url
 
 
 def _client(base_url: str, timeout: float, max_retries: int) -> OpenAI:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from xai.registry import Registry
+
 CATEGORIES: dict[str, str] = {
     "Entity": (
         "Who and where: a name of a person, animal, place, organisation, brand or event, or a part of one; what is "
@@ -76,7 +78,7 @@ class Tagger(Protocol):
         """
 
 
-_TAGGERS: dict[str, Callable[..., Tagger]] = {}
+_TAGGERS: Registry[Callable[..., Tagger]] = Registry("a category tagger")
 
 
 def category_tagger(name: str) -> Callable[[type], type]:
@@ -87,9 +89,7 @@ def category_tagger(name: str) -> Callable[[type], type]:
     """
 
     def register(made: type) -> type:
-        if name in _TAGGERS:
-            raise ValueError(f"a category tagger {name!r} is registered already; choose another name")
-        _TAGGERS[name] = made
+        _TAGGERS.add(name, made)
         return made
 
     return register
@@ -106,6 +106,4 @@ def get_tagger(name: str, **options: Any) -> Tagger:
     Raises:
         ValueError: there is none of that name, the message lists those that exist; or it lacks what it needs here.
     """
-    if name not in _TAGGERS:
-        raise ValueError(f"unknown category tagger {name!r}; there are {', '.join(_TAGGERS)}")
-    return _TAGGERS[name](**options)
+    return _TAGGERS.named(name)(**options)

@@ -23,6 +23,7 @@ from xai.analysis.faithfulness.rescoring import Perturbation, Rescorer, Scores, 
 from xai.analysis.faithfulness.robustness import N_NOISES, infidelity, max_sensitivity, stability
 from xai.analysis.faithfulness.stored import GRID, RANDOM, RATIONALE, REVERSED, SETTINGS, TRUTH
 from xai.analysis.faithfulness.units import Order, Unit, UnitKind, named_units, ranked, unit_values, units_of
+from xai.database import connect
 from xai.models import VisionLanguageModel
 from xai.parts import explanation_from_rows, lock_folder, to_json, unlock, write_part, write_text
 from xai.schema import ALL_LABELS, Explanation, Mode
@@ -429,7 +430,7 @@ def _stored(folder: Path) -> list[dict[str, Any]]:
     files = sorted(map(str, folder.glob("part-*.parquet")))
     if not files:
         return []
-    relation = duckdb.connect().read_parquet(files)
+    relation = connect().read_parquet(files)
     rows = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
     # A failure that was tried again is followed by what came of it.
     return list({(row["meme_id"], row["mode"]): row for row in rows}.values())

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 
 from xai.analysis.faithfulness.curves import MEASURES, Scale
 from xai.analysis.report import Chart, Series, Table
+from xai.database import connect
 
 RANDOM, REVERSED, RATIONALE, TRUTH = "random order", "reversed", "rationale", "truth"
 """Orders that are no method's, by their names in the column ``method``."""
@@ -43,7 +43,7 @@ def files_by_meme(folder: Path) -> dict[tuple[str, str], Path]:
     files = sorted(map(str, folder.glob("part-*.parquet")))
     if not files:
         return {}
-    relation = duckdb.connect().read_parquet(files, filename=True).filter("reason = ''")
+    relation = connect().read_parquet(files, filename=True).filter("reason = ''")
     rows = relation.select("meme_id", "mode", "filename").order("filename").fetchall()
     return {(meme_id, mode): Path(file) for meme_id, mode, file in rows}
 
@@ -54,7 +54,7 @@ def read_curves(file: Path, meme_id: str, mode: str) -> list[dict[str, Any]]:
     Empty where nothing of the answer was to be measured.
     """
     sql = "SELECT curves FROM read_parquet(?) WHERE meme_id = ? AND mode = ? AND reason = ''"
-    found = duckdb.connect().execute(sql, [str(file), meme_id, mode]).fetchone()
+    found = connect().execute(sql, [str(file), meme_id, mode]).fetchone()
     rows: list[dict[str, Any]] = [] if found is None else json.loads(found[0])
     return rows
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from xai.attribution.methods.options import Option, options_of, passes_on, plain, split_option
 from xai.attribution.relevance import Relevance
 from xai.attribution.targets import Target
+from xai.registry import Registry
 
 MethodFunction = Callable[..., list[Relevance]]
-
-_METHODS: dict[str, Method] = {}
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,9 @@ class Method:
         return self.function(model, inputs, targets, **options)
 
 
+_METHODS: Registry[Method] = Registry("an attribution method")
+
+
 def methods() -> tuple[Method, ...]:
     """All registered methods, in order of registration."""
     return tuple(_METHODS.values())
@@ -115,9 +117,7 @@ def get_method(name: str) -> Method:
     Raises:
         ValueError: there is none; the message lists those that exist.
     """
-    if name not in _METHODS:
-        raise ValueError(f"unknown attribution method {name!r}; there are {', '.join(_METHODS)}")
-    return _METHODS[name]
+    return _METHODS.named(name)
 
 
 def method(
@@ -140,12 +140,11 @@ def method(
     """
 
     def register(function: MethodFunction) -> MethodFunction:
-        if name in _METHODS:
-            raise ValueError(f"an attribution method {name!r} is registered already; choose another name")
         lines = (function.__doc__ or "").strip().splitlines()
         if not lines:
             raise ValueError(f"attribution method {name!r} needs a docstring that says what it does")
-        _METHODS[name] = Method(name, function, frozenset(needs), baseline, sign, source, lines[0], check, max_residual)
+        made = Method(name, function, frozenset(needs), baseline, sign, source, lines[0], check, max_residual)
+        _METHODS.add(name, made)
         return function
 
     return register

@@ -9,6 +9,8 @@ from typing import Protocol, runtime_checkable
 
 from PIL import Image
 
+from xai.registry import Registry
+
 Point = tuple[float, float]
 Polygon = tuple[Point, ...]
 
@@ -62,7 +64,7 @@ class OcrEngine(Protocol):
         """
 
 
-_ENGINES: dict[str, Callable[[], OcrEngine]] = {}
+_ENGINES: Registry[Callable[[], OcrEngine]] = Registry("an OCR engine")
 _READY: dict[str, OcrEngine] = {}
 
 
@@ -74,9 +76,7 @@ def ocr_engine(name: str) -> Callable[[type], type]:
     """
 
     def register(made: type) -> type:
-        if name in _ENGINES:
-            raise ValueError(f"an OCR engine {name!r} is registered already; choose another name")
-        _ENGINES[name] = made
+        _ENGINES.add(name, made)
         return made
 
     return register
@@ -93,10 +93,9 @@ def get_engine(name: str) -> OcrEngine:
     Raises:
         ValueError: there is none; the message lists those that exist.
     """
-    if name not in _ENGINES:
-        raise ValueError(f"unknown OCR engine {name!r}; there are {', '.join(_ENGINES)}")
+    make = _ENGINES.named(name)
     if name not in _READY:
-        _READY[name] = _ENGINES[name]()
+        _READY[name] = make()
     return _READY[name]
 
 

@@ -141,3 +141,26 @@ def test_a_narrow_page_has_no_intervals_and_says_shared_names_in_the_title() -> 
     assert brief.title == "By mode (run a)"
     assert brief.columns == ("mode", "f1")
     assert brief.rows == (("text", 0.5), ("image", 1.0))
+
+
+def test_a_dollar_is_no_formula_and_a_long_name_leaves_room_for_the_chart() -> None:
+    names = ("$\\frac{1}$ and $2", "a name without end " * 20)
+    chart = BARS.model_copy(update={"title": names[0], "series": (Series(name=names[0], x=names, y=(3, 1)),)})
+    figure = matplotlib_figure(chart)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.get_title() == names[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [names[0], names[1][:39] + "…"]
+    assert axes.get_position().height > 0.3
+    assert "frac" in svg(chart)
+
+
+def test_a_name_is_no_markup_for_plotly() -> None:
+    link = "<a href='https://127.0.0.1:9'>x</a>"
+    chart = BARS.model_copy(update={"title": link, "series": (Series(name=link, x=(link, "R&D"), y=(3, 1)),)})
+    figure = plotly_figure(chart)
+    (bars,) = figure.data
+    shown = [figure.layout.title.text, bars.name, *bars.x]
+    assert shown == [*["&lt;a href='https://127.0.0.1:9'&gt;x&lt;/a&gt;"] * 3, "R&amp;D"]
+    matrix = plotly_figure(HEATMAP.model_copy(update={"rows": (link, "b")}))
+    assert matrix.data[0].y[0].startswith("&lt;a ")

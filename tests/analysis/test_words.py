@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from xai.analysis.words import STOPWORDS_VERSION, is_content_word, kept_words, stop_words
+from xai.analysis.words import STOPWORDS_VERSION, kept_words, normal_form, stop_words
+
+
+def is_content_word(word: str, language: str | None = None) -> bool:
+    """Whether comparisons keep a word."""
+    form = normal_form(word)
+    return bool(form) and form not in stop_words(language)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from itertools import permutations
 from typing import Any
 
@@ -73,7 +74,7 @@ def test_an_unknown_name_is_answered_with_the_names_that_exist() -> None:
 
 
 def test_one_function_and_a_decorator_add_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry, "_METHODS", copy(registry._METHODS))
 
     @method(name="nothing", needs=["nothing"], source="here")
     def nothing(model: Any, inputs: Any, targets: Any) -> list[Relevance]:

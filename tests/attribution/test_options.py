@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def test_values_from_python_may_be_numpys_and_ranges_but_not_texts() -> None:
 
 
 def test_options_without_annotations_are_typed_by_their_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry, "_METHODS", copy(registry._METHODS))
 
     @method(name="loose")
     def loose(model, inputs, targets, *, steps=3, units=()):  # type: ignore[no-untyped-def]

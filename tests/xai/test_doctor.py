@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,13 @@ def test_the_shipped_model_conserves_to_the_last_digits_and_every_module_has_a_r
     row = table[table["module"] == "model.language_model.layers.*.mlp"].iloc[0]
     assert (row["class"], row["rule"], row["n"]) == ("Qwen3VLTextMLP", "gated MLP", 4)
     assert set(check_table(diagnosis.verification)["result"]) == {"holds", "reported"}
+
+
+def test_the_command_line_draws_no_progress_of_libraries_where_nobody_watches() -> None:
+    command = [sys.executable, "-m", "xai.cli", "doctor", "planted", "--device", "cpu", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=600, check=True)
+    assert json.loads(done.stdout)["model"]["files"]
+    assert done.stderr == ""
 
 
 def test_weights_alone_can_be_explained_but_not_asked(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 done with failed records (they are listed in the run), 2 n
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -25,11 +26,22 @@ for _name in COMMANDS:
 
 def main() -> None:
     """Entry point of the `xai` command."""
+    _hush_libraries(on_terminal=sys.stderr.isatty())
     try:
         app()
     except (ValueError, KeyError, OSError) as error:
         err.print(f"xai: {_reason(error)}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(NOTHING_DONE)
+
+
+def _hush_libraries(*, on_terminal: bool) -> None:
+    """Let libraries draw progress bars on a terminal only, and there only for what takes more than five seconds.
+
+    Both variables are read when the libraries are imported, which is later; those that a user has set stay.
+    """
+    os.environ.setdefault("TQDM_DELAY", "5")
+    if not on_terminal:
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ def doctor(
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Versions, devices and OCR; with a model, the rule of every module and the conservation self-check."""
+    """Versions, devices and OCR; of a model what is read of its files, every module's rule, and the self-check."""
     from xai.doctor import devices, diagnose, ocr_engines, versions
 
     environment: dict[str, Any] = {"versions": versions(), "devices": devices(), "ocr": ocr_engines()}
