@@ -217,16 +217,7 @@ def _named_by(frame: pd.DataFrame) -> list[str]:
 
 
 def _loss_chart(name: str, where: str, part: pd.DataFrame, scale: Scale) -> Chart:
-    series = tuple(
-        Series(
-            name=who,
-            x=tuple(part["target"]),
-            y=tuple(part[f"loss_{who}"]),
-            low=tuple(part[f"loss_{who}_low"]),
-            high=tuple(part[f"loss_{who}_high"]),
-        )
-        for who in ("rationale", "relevance", "random")
-    )
+    series = tuple(Series.of(who, part["target"], part, f"loss_{who}") for who in ("rationale", "relevance", "random"))
     return Chart(
         name=name,
         title=f"Loss without as many words: {where}",

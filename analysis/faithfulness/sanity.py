@@ -433,9 +433,9 @@ def _charts(steps: pd.DataFrame) -> Iterator[Chart]:
 
 
 def _series(name: str, part: pd.DataFrame) -> Series:
-    columns = (part[f"rank_correlation{end}"].tolist() for end in ("", "_low", "_high"))
-    y, low, high = ((1.0, *(None if np.isnan(value) else value for value in column)) for column in columns)
-    return Series(name=name, x=(0.0, *map(float, part["step"])), y=y, low=low, high=high)
+    alike = {f"rank_correlation{end}": 1.0 for end in ("", "_low", "_high")}
+    whole = pd.concat([pd.DataFrame([{"step": 0, **alike}]), part])
+    return Series.of(name, whole["step"].astype(float), whole, "rank_correlation")
 
 
 _UNNOTICED = {
