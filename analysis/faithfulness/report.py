@@ -13,17 +13,8 @@ from typing import Any
 import pandas as pd
 
 from xai.analysis.faithfulness.curves import FLIP_COUNTS, MEASURES, PERCENTS
-from xai.analysis.faithfulness.measuring import (
-    GRID,
-    RANDOM,
-    RATIONALE,
-    REVERSED,
-    TRUTH,
-    Key,
-    Measured,
-    Settings,
-    explanations_of,
-)
+from xai.analysis.faithfulness.measuring import Key, Measured, explanations_of
+from xai.analysis.faithfulness.one_input import GRID, RANDOM, RATIONALE, REVERSED, TRUTH, Settings
 from xai.analysis.faithfulness.rescoring import Scale
 from xai.analysis.faithfulness.robustness import JPEG_QUALITY, RADIUS
 from xai.analysis.faithfulness.summaries import (

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xai.analysis.faithfulness.curves import MEASURES, Better
-from xai.analysis.faithfulness.measuring import GRID, RANDOM, RATIONALE, REVERSED, TRUTH
+from xai.analysis.faithfulness.one_input import GRID, RANDOM, RATIONALE, REVERSED, TRUTH
 from xai.analysis.faithfulness.rescoring import Scale
 from xai.analysis.statistics import compare_paired, holm, mean_interval
 

@@ -12,7 +12,7 @@ from xai.cli.common import DONE_WITH_FAILURES, DeviceOption, DtypeOption, JsonOp
 from xai.display import err, print_report, progress
 
 if TYPE_CHECKING:
-    from xai.analysis.faithfulness.measuring import Settings
+    from xai.analysis.faithfulness.one_input import Settings
     from xai.analysis.faithfulness.report import Subject
     from xai.analysis.report import Section
     from xai.models import VisionLanguageModel
@@ -62,7 +62,8 @@ def faithfulness(
     as_json: JsonOption = False,
 ) -> None:
     """Is the explanation true? Take away what it names, and see what the label loses."""
-    from xai.analysis.faithfulness.measuring import Budget, Settings, measure_run, sampled_keys
+    from xai.analysis.faithfulness.measuring import Budget, measure_run, sampled_keys
+    from xai.analysis.faithfulness.one_input import Settings
     from xai.analysis.faithfulness.report import Subject, check_requirements, faithfulness_report, unmet
     from xai.analysis.report import write_report
     from xai.models import load_model

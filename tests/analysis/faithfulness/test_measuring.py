@@ -11,16 +11,14 @@ import torch
 from typer.testing import CliRunner
 
 from xai.analysis.faithfulness.measuring import (
-    RANDOM,
-    TRUTH,
     Budget,
     Measured,
-    Settings,
     measure_run,
     parts_folder,
     read_measured,
     sampled_keys,
 )
+from xai.analysis.faithfulness.one_input import RANDOM, TRUTH, Settings
 from xai.analysis.faithfulness.report import Subject, faithfulness_report, joined, unmet
 from xai.analysis.faithfulness.summaries import SAME, by_meme, comparisons
 from xai.analysis.report import read_report

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from xai.analysis.faithfulness.curves import MEASURES, curves, measures
-from xai.analysis.faithfulness.measuring import Settings, measure_input, random_order, true_units
+from xai.analysis.faithfulness.one_input import Settings, measure_input, random_order, true_units
 from xai.analysis.faithfulness.rescoring import Perturbation, rescoring
 from xai.analysis.faithfulness.summaries import LESS, SAME, headline
 from xai.analysis.faithfulness.units import UnitKind, ranked, units_of
