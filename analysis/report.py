@@ -67,7 +67,8 @@ class Table(Record):
 
     def brief(self) -> Table:
         """The same for a narrow page: short heads, no intervals, and names that all rows share in the title instead."""
-        frame = self.frame
+        # As objects, since a column of whole numbers with a gap would become one of floats.
+        frame = pd.DataFrame(list(self.rows), columns=list(self.columns), dtype=object)
         plain = [name for name in self.columns if not name.endswith(("_low", "_high")) and self.short.get(name) != ""]
         shared = {
             name: frame[name].iloc[0]

@@ -148,6 +148,8 @@ def test_a_narrow_page_has_short_heads_and_leaves_out_columns_that_have_none() -
     frame = pd.DataFrame({"method": ["a"], "points_at_word": [0.5], "points_at_word_low": [0.4], "forwards": [3]})
     table = Table.of("methods", "Methods", frame, short={"points_at_word": "word", "forwards": ""})
     assert table.brief().columns == ("method", "word")
+    gaps = Table(name="t", title="T", columns=("method", "ms"), rows=(("a", 3), ("chance", None)))
+    assert gaps.brief().shown()[1] == [["a", "3"], ["chance", "–"]]
     assert table.shown()[0] == ["method", "points at word", "points at word low", "forwards"]
     assert Table.model_validate_json(table.model_dump_json()) == table
 

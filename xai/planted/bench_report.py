@@ -21,11 +21,10 @@ SHORT = {
     "finds_both": "both",
     "icon_mass": "mass",
     "comprehensiveness@20": "compr",
-    "sufficiency@20": "suff",
     "area_between": "area",
-    **dict.fromkeys(COSTS[1:], ""),
+    **dict.fromkeys(("sufficiency@20", *COSTS[1:]), ""),
 }
-"""Heads of columns in a terminal, which has no room for the forwards."""
+"""Heads of columns in a terminal of 80 columns, and what it has no room for."""
 
 
 def bench_report(
