@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,8 @@ class Table(Record):
 
     ``name`` is its key in the JSON, e.g. ``"by_mode"``. Columns that are called ``x_low`` and ``x_high`` beside ``x``
     are the interval of ``x``, and are shown with it in one. What is no number (NaN, infinity) is ``None``.
-    ``n_shown`` limits the rows that pages show; the JSON has all.
+    ``n_shown`` limits the rows that pages show; the JSON has all. ``short`` has heads of columns for narrow pages, and
+    ``""`` for those that are left out there.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Table(Record):
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     n_shown: int | None = None
+    short: Mapping[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_rows(self) -> Table:
@@ -41,11 +43,22 @@ class Table(Record):
         return self
 
     @classmethod
-    def of(cls, name: str, title: str, frame: pd.DataFrame, *, note: str = "", n_shown: int | None = None) -> Table:
+    def of(
+        cls,
+        name: str,
+        title: str,
+        frame: pd.DataFrame,
+        *,
+        note: str = "",
+        n_shown: int | None = None,
+        short: Mapping[str, str] | None = None,
+    ) -> Table:
         """The rows of a data frame; lists in it become text."""
         rows = [tuple(_cell(value) for value in row) for row in frame.itertuples(index=False, name=None)]
         columns = tuple(map(str, frame.columns))
-        return cls(name=name, title=title, columns=columns, rows=tuple(rows), note=note, n_shown=n_shown)
+        return cls(
+            name=name, title=title, columns=columns, rows=tuple(rows), note=note, n_shown=n_shown, short=short or {}
+        )
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -53,9 +66,10 @@ class Table(Record):
         return pd.DataFrame(list(self.rows), columns=list(self.columns))
 
     def brief(self) -> Table:
-        """The same for a narrow page: no intervals, and names that all rows share are in the title instead."""
-        frame = self.frame
-        plain = [name for name in self.columns if not name.endswith(("_low", "_high"))]
+        """The same for a narrow page: short heads, no intervals, and names that all rows share in the title instead."""
+        # As objects, since a column of whole numbers with a gap would become one of floats.
+        frame = pd.DataFrame(list(self.rows), columns=list(self.columns), dtype=object)
+        plain = [name for name in self.columns if not name.endswith(("_low", "_high")) and self.short.get(name) != ""]
         shared = {
             name: frame[name].iloc[0]
             for name in plain
@@ -66,7 +80,8 @@ class Table(Record):
         said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shared.items())
         kept = [name for name in plain if name not in shared]
         title = f"{self.title} ({said})" if said else self.title
-        return Table.of(self.name, title, frame[kept], note=self.note, n_shown=self.n_shown)
+        narrow = frame[kept].rename(columns=dict(self.short))
+        return Table.of(self.name, title, narrow, note=self.note, n_shown=self.n_shown)
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Column heads and cells as text, intervals joined to their values: ``0.512 (0.480 to 0.551)``."""
@@ -92,6 +107,15 @@ class Series(Record):
     y: tuple[float | None, ...]
     low: tuple[float | None, ...] | None = None
     high: tuple[float | None, ...] | None = None
+
+    @classmethod
+    def of(cls, name: str, x: Iterable[str | float], frame: pd.DataFrame, column: str) -> Series:
+        """A column of a data frame over ``x``, its interval in ``column_low`` and ``column_high``; NaN is a gap."""
+        names = {"y": column, "low": f"{column}_low", "high": f"{column}_high"}
+        ends = {
+            end: tuple(None if pd.isna(value) else float(value) for value in frame[name]) for end, name in names.items()
+        }
+        return cls(name=name, x=tuple(x), **ends)
 
 
 class Chart(Record):

@@ -71,7 +71,7 @@ def _harmless(text: str) -> str:
 
 
 def print_report(report: Report, page: Path | None, as_json: bool) -> None:
-    """A report as JSON for machines; or its headline tables, and where the page is, if it was written."""
+    """A report as JSON for machines; or its headline tables, and where the page is, or else what stands under them."""
     import pandas as pd
 
     if as_json:
@@ -81,6 +81,8 @@ def print_report(report: Report, page: Path | None, as_json: bool) -> None:
         table = report.table(name) if out.width >= ROOM_FOR_INTERVALS else report.table(name).brief()
         heads, rows = table.shown()
         print_frame(table.title, pd.DataFrame(rows, columns=heads))
+        if page is None and table.note:
+            out.print(table.note, markup=False, highlight=False)
     if page is not None:
         out.print(f"report     {page}", markup=False, highlight=False, soft_wrap=True)
 

@@ -196,7 +196,7 @@ def _counts(one: Scored) -> dict[str, object]:
 
 def _mode_chart(scored: Mapping[Mode, Scored]) -> Chart:
     values = pd.DataFrame([one.overall("hierarchical", _F1) for one in scored.values()])
-    series = [Series(name=mean, x=tuple(scored), **_with_bars(values, f"{mean}_f1")) for mean in MEANS]
+    series = [Series.of(mean, scored, values, f"{mean}_f1") for mean in MEANS]
     return Chart(
         name="f1_by_mode", title="Hierarchical F1 by mode", kind="bars", x_label="mode", y_label="F1",
         series=tuple(series), y_range=(0, 1), note=_BARS,
@@ -205,7 +205,7 @@ def _mode_chart(scored: Mapping[Mode, Scored]) -> Chart:
 
 def _f1_chart(one: Scored) -> Chart:
     frame = _by_support(one)
-    series = Series(name="F1", x=tuple(frame["label"]), **_with_bars(frame, "f1"))
+    series = Series.of("F1", frame["label"], frame, "f1")
     return Chart(
         name=f"label_f1_{one.name}", title=f"F1 of every label, {one.name}", kind="bars", x_label="label, by support",
         y_label="F1", series=(series,), y_range=(0, 1), note=_BARS,
@@ -226,18 +226,6 @@ def _support_chart(one: Scored) -> Chart:
 
 def _by_support(one: Scored) -> pd.DataFrame:
     return _occurring(one.each("flat")).sort_values("support", ascending=False, kind="stable")
-
-
-def _with_bars(frame: pd.DataFrame, column: str) -> dict[str, tuple[float | None, ...]]:
-    return {end: _column(frame[name]) for end, name in zip(("y", "low", "high"), _ends(column), strict=True)}
-
-
-def _ends(column: str) -> tuple[str, str, str]:
-    return column, f"{column}_low", f"{column}_high"
-
-
-def _column(values: pd.Series) -> tuple[float | None, ...]:
-    return tuple(None if pd.isna(value) else float(value) for value in values)
 
 
 def _baseline_rows(same: Sequence[Scored], settings: Settings) -> pd.DataFrame:
@@ -283,7 +271,7 @@ def _baseline_chart(scored: Mapping[Mode, Scored], frame: pd.DataFrame) -> Chart
             f"{column}_high": means[column] + means[f"{column}_sd"],
         })  # fmt: skip
         both = pd.concat([run, chance])
-        series.append(Series(name=f"{mean} F1", x=(*scored, *named), **_with_bars(both, column)))
+        series.append(Series.of(f"{mean} F1", (*scored, *named), both, column))
     return Chart(
         name="baselines_f1", title="Hierarchical F1 of the run and of the baselines", kind="bars",
         x_label="mode or baseline", y_label="F1", series=tuple(series), y_range=(0, 1),
@@ -356,7 +344,7 @@ def _reliability_chart(mode: str, known: Mapping[tuple[str, str], Calibration]) 
     for (of, kind), one in known.items():
         bins = one.bins[one.bins["n"] > 0]
         if of == mode:
-            series.append(Series(name=kind, x=tuple(bins["confidence"]), **_with_bars(bins, "accuracy")))
+            series.append(Series.of(kind, bins["confidence"], bins, "accuracy"))
     return Chart(
         name=f"reliability_{mode}", title=f"Reliability, {mode}", kind="points", x_label="mean confidence of the bin",
         y_label="share of right answers", series=tuple(series), y_range=(0, 1), note="Bars: Wilson intervals.",

@@ -319,11 +319,10 @@ def _pairs(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _pointing_charts(by_method: pd.DataFrame) -> Iterable[Chart]:
     for mode, group in by_method.groupby("mode", sort=False):
-        series = []
-        for units, part in group.groupby("units", sort=False):
-            low, high = (tuple(_known(value) for value in part[f"pointing_{end}"]) for end in ("low", "high"))
-            y = tuple(float(value) for value in part["pointing"])
-            series.append(Series(name=str(units), x=tuple(part["method"]), y=y, low=low, high=high))
+        series = [
+            Series.of(str(units), part["method"], part, "pointing")
+            for units, part in group.groupby("units", sort=False)
+        ]
         yield Chart(
             name=f"ground_truth_pointing_{str(mode).replace('+', '_and_')}",
             title=f"Pointing at the cause, {mode}",
@@ -333,10 +332,6 @@ def _pointing_charts(by_method: pd.DataFrame) -> Iterable[Chart]:
             series=tuple(series),
             y_range=(0.0, 1.0),
         )
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 _TEXT = (

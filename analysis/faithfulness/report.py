@@ -13,12 +13,8 @@ from typing import Any
 import pandas as pd
 
 from xai.analysis.faithfulness.curves import FLIP_COUNTS, MEASURES, PERCENTS, Scale
-from xai.analysis.faithfulness.measuring import (
-    Key,
-    Measured,
-    Settings,
-    explanations_of,
-)
+from xai.analysis.faithfulness.measuring import Key, Measured, explanations_of
+from xai.analysis.faithfulness.one_input import Settings
 from xai.analysis.faithfulness.robustness import JPEG_QUALITY, RADIUS
 from xai.analysis.faithfulness.stored import ARROWS, GRID, NAMES, RANDOM, RATIONALE, REVERSED, TRUTH
 from xai.analysis.faithfulness.summaries import (
@@ -211,16 +207,7 @@ def _named_by(frame: pd.DataFrame) -> list[str]:
 
 
 def _loss_chart(name: str, where: str, part: pd.DataFrame, scale: Scale) -> Chart:
-    series = tuple(
-        Series(
-            name=who,
-            x=tuple(part["target"]),
-            y=tuple(part[f"loss_{who}"]),
-            low=tuple(part[f"loss_{who}_low"]),
-            high=tuple(part[f"loss_{who}_high"]),
-        )
-        for who in ("rationale", "relevance", "random")
-    )
+    series = tuple(Series.of(who, part["target"], part, f"loss_{who}") for who in ("rationale", "relevance", "random"))
     return Chart(
         name=name,
         title=f"Loss without as many words: {where}",

@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -164,3 +165,19 @@ def test_a_name_is_no_markup_for_plotly() -> None:
     assert shown == [*["&lt;a href='https://127.0.0.1:9'&gt;x&lt;/a&gt;"] * 3, "R&amp;D"]
     matrix = plotly_figure(HEATMAP.model_copy(update={"rows": (link, "b")}))
     assert matrix.data[0].y[0].startswith("&lt;a ")
+
+
+def test_a_narrow_page_has_short_heads_and_leaves_out_columns_that_have_none() -> None:
+    frame = pd.DataFrame({"method": ["a"], "points_at_word": [0.5], "points_at_word_low": [0.4], "forwards": [3]})
+    table = Table.of("methods", "Methods", frame, short={"points_at_word": "word", "forwards": ""})
+    assert table.brief().columns == ("method", "word")
+    gaps = Table(name="t", title="T", columns=("method", "ms"), rows=(("a", 3), ("chance", None)))
+    assert gaps.brief().shown()[1] == [["a", "3"], ["chance", "–"]]
+    assert table.shown()[0] == ["method", "points at word", "points at word low", "forwards"]
+    assert Table.model_validate_json(table.model_dump_json()) == table
+
+
+def test_a_series_takes_the_interval_of_its_column_and_has_gaps_where_there_is_no_number() -> None:
+    frame = pd.DataFrame({"f1": [0.5, np.nan], "f1_low": [0.4, np.nan], "f1_high": [0.6, np.nan], "f2": [1, 2]})
+    series = Series.of("F1", ["text", "image"], frame, "f1")
+    assert series == Series(name="F1", x=("text", "image"), y=(0.5, None), low=(0.4, None), high=(0.6, None))

@@ -241,11 +241,46 @@ def test_integrated_gradients_add_up_to_what_the_target_gained(
         assert result.total == pytest.approx(result.value - value, rel=0.02, abs=0.02)
 
 
-def test_from_zeros_the_gap_of_integrated_gradients_is_there_to_be_seen(
+def test_one_piece_of_integrated_gradients_is_the_gauss_legendre_rule(
+    build_model: Any, build_inputs: Any, answer_target: Any
+) -> None:
+    model, inputs = build_model(dtype=torch.float64), build_inputs(image=False)
+    target = answer_target(inputs)
+    cut = target.positions[-1]
+    embeds = model.get_input_embeddings()(inputs["input_ids"]).detach()[:, :cut]
+    steps = embeds - model.get_input_embeddings().weight.mean(dim=0).detach()
+    expected = torch.zeros(cut, dtype=torch.float64)
+    for node, weight in zip(*np.polynomial.legendre.leggauss(8), strict=True):
+        at = (embeds - (1 - node) / 2 * steps).requires_grad_()
+        logits = model(inputs_embeds=at).logits[0]
+        value = sum(logits[p - 1, t] for p, t in zip(target.positions, target.token_ids, strict=True))
+        expected += weight / 2 * (steps * torch.autograd.grad(value, at)[0]).sum(-1)[0]
+    (found,) = get_method("integrated_gradients")(model, inputs, [target], n_steps=8, max_steps=8)
+    np.testing.assert_allclose(found.text[:cut], expected.numpy(), rtol=1e-5)  # captum's weights are float32
+    assert found.settings["n_steps"] == 8
+
+
+def test_integrated_gradients_halve_the_path_until_it_adds_up(
     build_model: Any, build_inputs: Any, answer_target: Any
 ) -> None:
     model, inputs = build_model(dtype=torch.float64), build_inputs()
-    (result,) = get_method("integrated_gradients")(model, inputs, [answer_target(inputs)], n_steps=200, baseline="zero")
+    targets = [answer_target(inputs)]
+    own = get_method("integrated_gradients")
+    (coarse,) = own(model, inputs, targets, n_steps=8, max_steps=8, baseline=7)
+    (fine,) = own(model, inputs, targets, n_steps=8, baseline=7)
+    gained = fine.value - fine.baseline_value
+    assert abs(coarse.total - gained) > own.max_residual * abs(gained) >= abs(fine.total - gained)
+    assert 8 < fine.settings["n_steps"] <= 256
+
+
+def test_a_path_that_does_not_add_up_ends_at_the_most_steps_and_the_gap_is_there_to_be_seen(
+    build_model: Any, build_inputs: Any, answer_target: Any
+) -> None:
+    model, inputs = build_model(dtype=torch.float64), build_inputs()
+    (result,) = get_method("integrated_gradients")(
+        model, inputs, [answer_target(inputs)], n_steps=32, max_steps=40, baseline="zero"
+    )
+    assert result.settings["n_steps"] == 32  # two halves of a piece would be 48
     assert result.baseline_value == pytest.approx(0)  # no bias reaches the logits of zeros
     assert abs(result.total - (result.value - result.baseline_value)) > 0.1
 

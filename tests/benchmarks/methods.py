@@ -29,6 +29,8 @@ from xai.tasks import load_task
 SECONDS_EACH = 20.0
 N_MEMES = 8
 SAME = 1e-3
+LIKE_THEIRS: dict[str, dict[str, Any]] = {"integrated_gradients": {"max_steps": 32}}
+"""Options without which a method does more than captum and inseq do."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _front_door(cases: list[Case], settings: Settings) -> Iterator[Record]:
 def _beside_captum(name: str, cases: list[Case], settings: Settings) -> Iterator[Record]:
     ours = _of_words if name in peers.OF_WORDS else _of_tokens
     theirs = _captum_words if name in peers.OF_WORDS else _captum_tokens
-    call = "groups=words, cells=[]" if name in peers.OF_WORDS else "targets"
+    call = "groups=words, cells=[]" if name in peers.OF_WORDS else "targets" + _given(name)
     note = f'get_method("{name}")(model, inputs, {call}) beside captum.attr.{peers.CAPTUM_CALLS[name]}'
     arms: dict[str, Run] = {"ours": _over(cases, partial(ours, name)), "captum": _over(cases, partial(theirs, name))}
     seconds = paired(arms, settings.rounds(24), budget=SECONDS_EACH)
@@ -119,7 +121,7 @@ def _beside_inseq(name: str, inseq: peers.Inseq, cases: list[Case], settings: Se
     method, options = inseq.CALLS[name]
     given = "".join(f", {key}={value}" for key, value in options.items())
     note = (
-        f'xai.explain(…, mode="text", answer=ids, span=first token of the label, method="{name}") beside '
+        f'xai.explain(…, mode="text", answer=ids, span=first token of the label, method="{name}"{_given(name)}) beside '
         f'inseq.load_model(decoder, "{method}").attribute(prompt, prompt + answer, attributed_fn="logit"{given})'
     )
     arms: dict[str, Run] = {
@@ -158,9 +160,13 @@ def _relevance(method: str, case: Case, **options: Any) -> Relevance:
     return result
 
 
+def _given(method: str) -> str:
+    return "".join(f", {name}={value}" for name, value in LIKE_THEIRS.get(method, {}).items())
+
+
 def _of_tokens(method: str, case: Case) -> np.ndarray:
     """``(n_text_tokens,)`` before the last target; the picture's relevance comes along and is left out here."""
-    return _relevance(method, case).text[_text_places(case)]
+    return _relevance(method, case, **LIKE_THEIRS.get(method, {})).text[_text_places(case)]
 
 
 def _captum_tokens(method: str, case: Case) -> np.ndarray:
@@ -203,6 +209,7 @@ def _explain_first_token(method: str, case: Case) -> np.ndarray:
         method=method,
         answer=case.prediction.generated_ids,
         span=offsets[first - n_prompt],
+        **LIKE_THEIRS.get(method, {}),
     )
     return np.array(found.token_table.relevance)[:first]
 

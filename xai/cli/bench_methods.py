@@ -8,30 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xai.cli.common import DeviceOption, JsonOption, ModeName, app
-from xai.display import err, out, print_frame, progress
+from xai.display import err, print_report, progress
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from xai.analysis.report import Report, Section
+    from xai.analysis.report import Section
     from xai.models import VisionLanguageModel
     from xai.planted.bench import Bench
     from xai.schema import Mode
 
 SANITY_MEMES = 10
-SHORT = {
-    "points_at_word": "word",
-    "points_at_icon": "icon",
-    "finds_both": "both",
-    "icon_mass": "mass",
-    "comprehensiveness@20": "compr. @20",
-    "sufficiency@20": "suff. @20",
-    "area_between": "area",
-    "whole_forwards": "whole fwd",
-    "forwards": "fwd",
-    "backwards": "bwd",
-}
-"""Heads of columns in the terminal."""
 
 
 @app.command("bench-methods")
@@ -61,9 +46,8 @@ def bench_methods(
     trained = _pretrained(names, n, device) if pretrained else None
     more = [_sanity(loaded, measured)] if sanity else []
     report = bench_report(measured, _facts(loaded, n, names, modes), trained, more)
-    if out_folder is not None:
-        write_report(report, out_folder, "methods")
-    _print(report, as_json)
+    page = None if out_folder is None else write_report(report, out_folder, "methods")["html"]
+    print_report(report, page, as_json)
 
 
 def _planted(model: VisionLanguageModel, n: int, names: list[str], modes: list[Mode], with_curves: bool) -> Bench:
@@ -118,25 +102,3 @@ def _facts(model: VisionLanguageModel, n: int, names: list[str], modes: list[Mod
         "threads": torch.get_num_threads(),
         "versions": installed_versions(),
     }
-
-
-def _print(report: Report, as_json: bool) -> None:
-    if as_json:
-        print(report.model_dump_json(indent=2))
-        return
-    for name in report.headline:
-        table = report.table(name)
-        print_frame(table.title, _narrow(table.frame))
-        if table.note:
-            out.print(table.note, markup=False, highlight=False)
-
-
-def _narrow(frame: pd.DataFrame) -> pd.DataFrame:
-    """What fits a terminal: short heads, no intervals, and no mode where there is one only."""
-    from xai.analysis.report import formatted
-
-    left_out = [name for name in frame.columns if name.endswith(("_low", "_high"))]
-    if len(set(frame["mode"])) == 1:
-        left_out.append("mode")
-    shown = frame.drop(columns=left_out).rename(columns=SHORT)
-    return shown.map(lambda value: formatted(None if value != value else value))

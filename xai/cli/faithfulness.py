@@ -12,7 +12,7 @@ from xai.cli.common import DONE_WITH_FAILURES, DeviceOption, DtypeOption, JsonOp
 from xai.display import err, print_report, progress
 
 if TYPE_CHECKING:
-    from xai.analysis.faithfulness.measuring import Settings
+    from xai.analysis.faithfulness.one_input import Settings
     from xai.analysis.faithfulness.report import Subject
     from xai.analysis.report import Section
     from xai.models import VisionLanguageModel
@@ -23,6 +23,8 @@ UnitName = Literal["words", "cells", "both"]
 WordWayName = Literal["replace", "mean", "delete", "mask"]
 CellWayName = Literal["mean_token", "mean_colour", "blur"]
 ScaleName = Literal["probability", "log_probability", "logit"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+"""Any of them prints a page to PDF."""
 
 
 @app.command()
@@ -62,7 +64,8 @@ def faithfulness(
     as_json: JsonOption = False,
 ) -> None:
     """Is the explanation true? Take away what it names, and see what the label loses."""
-    from xai.analysis.faithfulness.measuring import Budget, Settings, measure_run, sampled_keys
+    from xai.analysis.faithfulness.measuring import Budget, measure_run, sampled_keys
+    from xai.analysis.faithfulness.one_input import Settings
     from xai.analysis.faithfulness.report import Subject, check_requirements, faithfulness_report, unmet
     from xai.analysis.report import write_report
     from xai.models import load_model
@@ -91,7 +94,7 @@ def faithfulness(
     report = faithfulness_report(subjects, settings, scale=scale, pictures=pictures, more=more)
     paths = write_report(report, opened[0].reports, "faithfulness")
     if pdf:
-        paths["pdf"] = _printed(paths["html"])
+        paths["pdf"] = printed(paths["html"])
     print_report(report, paths["html"], as_json)
     reasons = unmet(report, require or [])
     for reason in reasons:
@@ -151,7 +154,7 @@ def _dtype(runs: Sequence[Run], name: str, model: str | None) -> str:
     return found
 
 
-def _printed(page: Path) -> Path:
+def printed(page: Path) -> Path:
     """The page as PDF beside it.
 
     Raises:
@@ -161,8 +164,7 @@ def _printed(page: Path) -> Path:
     import subprocess
     import tempfile
 
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
-    browser = next((found for found in map(shutil.which, names) if found), None)
+    browser = next((found for found in map(shutil.which, BROWSERS) if found), None)
     if browser is None:
         raise ValueError("--pdf needs Chromium or Chrome on the PATH; print the HTML page from any browser instead")
     path = page.with_suffix(".pdf")

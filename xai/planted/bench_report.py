@@ -15,6 +15,16 @@ from xai.analysis.statistics import mean_interval
 from xai.planted.bench import CURVE_MEASURES, Bench
 
 COSTS = ("ms", "forwards", "whole_forwards", "backwards")
+SHORT = {
+    "points_at_word": "word",
+    "points_at_icon": "icon",
+    "finds_both": "both",
+    "icon_mass": "mass",
+    "comprehensiveness@20": "compr",
+    "area_between": "area",
+    **dict.fromkeys(("sufficiency@20", *COSTS[1:]), ""),
+}
+"""Heads of columns in a terminal of 80 columns, and what it has no room for."""
 
 
 def bench_report(
@@ -22,13 +32,14 @@ def bench_report(
 ) -> Report:
     """The report of ``xai bench-methods``; its headline is the table of methods."""
     title = f"Methods on planted memes ({_numbers(planted.truth)})"
-    methods = Table.of("methods", title, methods_table(planted), note=_NOTE)
+    methods = Table.of("methods", title, methods_table(planted), note=_NOTE, short=SHORT)
     sections = [Section(title="Methods", text=_TEXT, tables=(methods,)), ground_truth_section(planted.truth)]
     headline = ["methods"]
     if len(planted.curves):
         sections.append(_curves_section(planted))
     if pretrained is not None:
-        table = Table.of("methods_pretrained", "Methods on a trained decoder", costs_and_curves(pretrained))
+        trained = costs_and_curves(pretrained)
+        table = Table.of("methods_pretrained", "Methods on a trained decoder", trained, short=SHORT)
         sections.append(Section(title="A decoder that was really trained", text=_PRETRAINED, tables=(table,)))
         headline.append("methods_pretrained")
     return Report(title="Attribution methods", facts=facts, headline=tuple(headline), sections=(*sections, *more))
@@ -44,7 +55,7 @@ def methods_table(measured: Bench) -> pd.DataFrame:
     rest = costs_and_curves(measured)
     intervals = [f"{name}_{end}" for name in CURVE_MEASURES for end in ("low", "high") if name in rest]
     rest = rest.drop(columns=["n", *intervals])
-    return found.merge(rest, on=["mode", "method"], how="left")
+    return found.merge(rest, on=["mode", "method"], how="left").astype({"ms": "Int64"})
 
 
 def costs_and_curves(measured: Bench) -> pd.DataFrame:

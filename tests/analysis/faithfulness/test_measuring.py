@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -11,20 +12,19 @@ import torch
 from typer.testing import CliRunner
 
 from xai.analysis.faithfulness.measuring import (
-    RANDOM,
-    TRUTH,
     Budget,
     Measured,
-    Settings,
     measure_run,
     parts_folder,
     read_measured,
     sampled_keys,
 )
+from xai.analysis.faithfulness.one_input import RANDOM, TRUTH, Settings
 from xai.analysis.faithfulness.report import Subject, faithfulness_report, joined, unmet
 from xai.analysis.faithfulness.summaries import SAME, by_meme, comparisons
 from xai.analysis.report import read_report
 from xai.cli import app
+from xai.cli.faithfulness import BROWSERS, printed
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_dataset
 from xai.planted.truth import planted_memes, write_memes_with_pictures
@@ -243,3 +243,18 @@ def test_robustness_is_measured_where_it_is_asked_for(folder: Path, model: Visio
 
 def test_the_stored_figures_are_read_without_the_model(folder: Path, measured: Measured) -> None:
     pd.testing.assert_frame_equal(read_measured(open_run(folder / "a"), SETTINGS).curves, measured.curves)
+
+
+@pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="needs Chromium or Chrome")
+def test_a_page_is_printed_beside_itself(tmp_path: Path) -> None:
+    page = tmp_path / "faithfulness.html"
+    page.write_text("<!doctype html><title>t</title><p>one page", encoding="utf-8")
+    path = printed(page)
+    assert path == tmp_path / "faithfulness.pdf"
+    assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_without_a_browser_the_page_is_named_as_what_to_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="print the HTML page from any browser instead"):
+        printed(tmp_path / "faithfulness.html")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from xai.analysis.faithfulness.curves import MEASURES, curves, measures
-from xai.analysis.faithfulness.measuring import Settings, measure_input, random_order, true_units
+from xai.analysis.faithfulness.one_input import Settings, measure_input, random_order, true_units
 from xai.analysis.faithfulness.rescoring import Perturbation, rescoring
 from xai.analysis.faithfulness.summaries import LESS, SAME, headline
 from xai.analysis.faithfulness.units import UnitKind, ranked, units_of
@@ -65,14 +65,16 @@ def means(
         ("image+text", "word", Perturbation("delete")),
         ("image", "icon", Perturbation(cells="mean_token")),
         ("image", "icon", Perturbation(cells="mean_colour")),
+        ("image+text", "both", Perturbation()),
     ],
 )
 def test_the_oracle_beats_random_beats_reversed_on_every_measure(
     mode: Mode, kind: str, way: Perturbation, model: VisionLanguageModel, new_memes: list[Meme]
 ) -> None:
+    units: dict[str, UnitKind] = {"word": "words", "icon": "cells", "both": "both"}
     explanations = caused(model, new_memes[:40], mode, kind)
     assert len(explanations) > 10
-    found = means(model, explanations, "cells" if kind == "icon" else "words", way)
+    found = means(model, explanations, units[kind], way)
     for name, measure in MEASURES.items():
         sign = 1 if measure.better == "higher" else -1
         values = [sign * found[who][name] for who in ("oracle", "random", "reversed")]

@@ -10,21 +10,23 @@ import pandas as pd
 import pytest
 import torch
 
+from xai.analysis.faithfulness.randomisation import (
+    Change,
+    check_label,
+    check_layers,
+    sanity_frame,
+    shuffled_models,
+    stages,
+)
 from xai.analysis.faithfulness.sanity import (
     FAILS,
     PASSES,
     UNDECIDED,
-    Change,
-    check_label,
-    check_layers,
     check_sanity,
     completeness,
     n_steps,
     one_label_each,
-    sanity_frame,
     sanity_section,
-    shuffled_models,
-    stages,
     verdicts,
 )
 from xai.analysis.report import Report
