@@ -13,10 +13,10 @@ import torch
 from xai.attribution.families import UnsupportedModelError
 from xai.attribution.ocr import apt_line, engine_names, get_engine
 from xai.attribution.verify import Verification, verify
+from xai.environment import installed_versions
 from xai.models import load_processor, load_weights
 from xai.processors import reader_of
 from xai.schema import Mode
-from xai.store import installed_versions
 
 
 @dataclass(frozen=True)

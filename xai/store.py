@@ -5,6 +5,7 @@
     run.json                     configuration, versions, seed, counts, state
     explanations/part-*.parquet  one row a meme, mode, target and method
     failures/part-*.parquet      record, stage, reason
+    checksums/part-*.json        rows, bytes and SHA-256 of the files of a number
     predictions/part-*.parquet   one row a meme and mode, with the meme itself
 
 What makes a stop at any instant harmless: everything about one meme and mode is added in one call and
@@ -12,14 +13,19 @@ lands in parts of one number, and the predictions part of that number is written
 no rows. It is the commit. Readers and a resuming writer see only the numbers that have one; other parts
 of an uncommitted number are removed on resuming and their memes are done again. So a meme is done with
 all its rows or not at all, and a run that was stopped holds, in the same order, the rows of one that was not.
+
+On resuming, every part is held against its checksums. A number that does not keep to them is set aside, and the first
+memes that are done again, which are its own, take its place.
 """
 
 from __future__ import annotations
 
+import errno
 import json
-import platform
-from collections.abc import Mapping, Sequence
-from importlib import metadata
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +33,8 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 
+from xai.checksums import Examined, examine, write_number
+from xai.environment import computing_environment, installed_versions
 from xai.parts import (
     KINDS,
     SCHEMAS,
@@ -37,15 +45,13 @@ from xai.parts import (
     explanation_from_rows,
     explanation_row,
     lock_folder,
-    part_path,
     part_paths,
     prediction_row,
     remove_leftovers,
-    row_counts,
-    stored_keys,
+    set_aside,
+    sync_folder,
     to_json,
     unlock,
-    write_part,
     write_text,
 )
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
@@ -55,11 +61,17 @@ FORMAT = 2
 
 It rises when what is there changes its place or meaning. A column that may be null can be added without: parts that
 were written before have null there, whatever they are read with."""
-_VERSIONED = ("meme-xai", "torch", "torchvision", "transformers", "tokenizers", "lxt", "zennit", "captum", "numpy")
+PART_SIZE = 16
+"""Memes a part file, unless told otherwise."""
+FOLDERS = (*KINDS, "checksums", "reports")
 
 
 class RunError(ValueError):
     """A folder cannot be written or read as a run; the message says what to do."""
+
+
+class RunWarning(UserWarning):
+    """Something about a run that its user should know, though it goes on."""
 
 
 class RunWriter:
@@ -74,29 +86,30 @@ class RunWriter:
         part_size: memes a part file; at most so many are done again after a kill.
 
     Raises:
-        RunError: the folder holds something else or a run of another configuration, or another process
-            is writing it.
+        RunError: the folder holds something else or a run of another configuration, another process is writing it,
+            or it cannot be written: no space, no permission, a file system that is read-only. Later calls raise it
+            for the latter, too; what was written before is kept, and the run can be resumed.
     """
 
-    def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = 16) -> None:
+    def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = PART_SIZE) -> None:
         if part_size < 1:
             raise ValueError(f"part_size must be at least 1, not {part_size}")
         self.path = Path(path)
         self._part_size = part_size
         self._buffer: list[dict[Kind, pa.Table]] = []
-        _refuse_foreign(self.path)
-        for name in (*KINDS, "reports"):
-            (self.path / name).mkdir(parents=True, exist_ok=True)
-        self._lock: int | None = _locked(self.path)
-        try:
-            self._info = _opened_info(self.path, _plain(config))
-            remove_leftovers(self.path)
-            self._next = max(committed(self.path), default=-1) + 1
-            self._done = stored_keys(self.path)
-            self._write_info("running")
-        except BaseException:
-            self._release()
-            raise
+        self._is_broken = False
+        with _telling_what_to_do(self.path):
+            _refuse_foreign(self.path)
+            _make_folders(self.path)
+            self._lock: int | None = _locked(self.path)
+            try:
+                self._info = _opened_info(self.path, _plain(config))
+                remove_leftovers(self.path)
+                self._take_up()
+                self._write_info("running")
+            except BaseException:
+                self._release()
+                raise
 
     def done(self) -> set[Key]:
         """Every (meme id, mode) that the run has, explained or failed; mode ``None``: failed before any mode."""
@@ -126,6 +139,7 @@ class RunWriter:
         meme = meme or next((e.meme for e in explanations), None)
         if prediction is not None and (meme is None or meme.id != prediction.meme_id):
             raise ValueError(f"the prediction for meme {key[0]!r} needs the meme itself; pass meme=…")
+        failures = [_without_folder(failure, meme) for failure in failures]
         # Converted at once, so that a record that cannot be stored fails alone and not with its whole part.
         self._buffer.append(
             {
@@ -137,27 +151,35 @@ class RunWriter:
             }
         )
         self._done.add(key)
-        if len(self._buffer) >= self._part_size:
+        if len(self._buffer) >= (self._gaps[0][1] if self._gaps else self._part_size):
             self.flush()
 
     def flush(self) -> None:
         """Writes what was added so far as one part."""
         if not self._buffer:
             return
-        for kind in KINDS:
-            table = pa.concat_tables([tables[kind] for tables in self._buffer])
-            if table.num_rows or kind == "predictions":
-                write_part(part_path(self.path, kind, self._next), table)
+        tables = {kind: pa.concat_tables([tables[kind] for tables in self._buffer]) for kind in KINDS}
+        with self._writing():
+            write_number(self.path, self._gaps[0][0] if self._gaps else self._next, tables, len(self._buffer))
+        if self._gaps:
+            self._gaps.pop(0)
+        else:
+            self._next += 1
+        self._counts.update({kind: table.num_rows for kind, table in tables.items()})
         self._buffer.clear()
-        self._next += 1
 
     def close(self, *, finished: bool = True) -> None:
         """Writes what is left, brings ``run.json`` up to date and gives the folder free; may be called twice."""
         if self._lock is None:
             return
         try:
-            self.flush()
-            self._write_info("finished" if finished else "running")
+            if self._is_broken:
+                return
+            # A gap that is filled in part only would leave the rest of its memes at the end of the run.
+            if finished or not self._gaps:
+                self.flush()
+            with self._writing():
+                self._write_info("finished" if finished else "running")
         finally:
             self._release()
 
@@ -169,8 +191,47 @@ class RunWriter:
     ) -> None:
         self.close(finished=error is None)
 
+    def _take_up(self) -> None:
+        """Learns what the run has; numbers that are damaged are set aside, to be filled again."""
+        self._done: set[Key] = set()
+        self._counts: Counter[str] = Counter(dict.fromkeys(sorted(KINDS), 0))
+        self._gaps: list[tuple[int, int]] = []
+        there = set(committed(self.path))
+        self._next = max(there, default=-1) + 1
+        for number in range(self._next):
+            found = examine(self.path, number, ("predictions", "failures"))
+            if number in there and not found.problems:
+                self._done |= found.keys()
+                self._counts.update(found.rows)
+                continue
+            # As many as it held, so that no meme of another number comes to stand among its own.
+            self._gaps.append((number, found.n_records or self._part_size))
+            if number in there:
+                self._redo(found)
+
+    def _redo(self, found: Examined) -> None:
+        problems = "; ".join(f"{file} {what}" for file, what in found.problems)
+        warnings.warn(
+            f"run {self.path.name!r}: {problems}; the memes of this part are explained again, and its files are kept "
+            "beside it as *.damaged",
+            RunWarning,
+            stacklevel=5,
+        )
+        set_aside(self.path, found.number)
+        self._info["redone_parts"] = sorted({*self._info.get("redone_parts", []), found.number})
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Within the block, what cannot be written is said in one line, and nothing is written afterwards."""
+        try:
+            with _telling_what_to_do(self.path):
+                yield
+        except RunError:
+            self._is_broken = True
+            raise
+
     def _write_info(self, state: str) -> None:
-        self._info |= {"state": state, "counts": row_counts(self.path)}
+        self._info |= {"state": state, "counts": dict(self._counts)}
         text = json.dumps(self._info, ensure_ascii=False, indent=2) + "\n"
         write_text(self.path / "run.json", text)
 
@@ -295,6 +356,13 @@ def _key(prediction: Prediction | None, explanations: Sequence[Explanation], fai
     return keys.pop()
 
 
+def _without_folder(failure: Failure, meme: Meme | None) -> Failure:
+    """The failure with the picture by its name: where it lies on this machine is nobody else's business."""
+    if meme is None or not isinstance(meme.image, Path) or not meme.image.parent.name:
+        return failure
+    return failure.model_copy(update={"reason": failure.reason.replace(str(meme.image), meme.image.name)})
+
+
 def _where(relation: duckdb.DuckDBPyRelation, values: Mapping[str, str | None]) -> duckdb.DuckDBPyRelation:
     for name, value in values.items():
         if value is not None:
@@ -309,7 +377,7 @@ def _rows(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
 def _refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path.name!r} is a file; give a folder for the run")
-    ours = {*KINDS, "reports", "run.json", ".lock", ".run.json.tmp"}
+    ours = {*FOLDERS, "run.json", ".lock", ".run.json.tmp"}
     if path.is_dir() and not (path / "run.json").exists():
         foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in ours)
         if foreign:
@@ -325,9 +393,41 @@ def _locked(path: Path) -> int:
         ) from None
 
 
+def _make_folders(path: Path) -> None:
+    for name in FOLDERS:
+        (path / name).mkdir(parents=True, exist_ok=True)
+    sync_folder(path.resolve().parent)
+
+
+@contextmanager
+def _telling_what_to_do(path: Path) -> Iterator[None]:
+    """Within the block, what the system refuses becomes one line that says what to do, without the folder's path."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REFUSALS.get(error.errno or 0, f"{error.strerror or type(error).__name__}; see to it")
+        raise RunError(
+            f"run {path.name!r} cannot be written: {reason}, and start the same command again; nothing that the run "
+            "has is lost"
+        ) from error
+
+
+_REFUSALS = {
+    errno.ENOSPC: "no space is left on its disk; make some",
+    errno.EDQUOT: "your quota of its disk is used up; make some space",
+    errno.EFBIG: "a file would be larger than is allowed here; raise the limit (ulimit -f)",
+    errno.EROFS: "its file system is read-only; give another folder",
+    errno.EACCES: "you may not write there; give another folder, or yourself the permission",
+    errno.EPERM: "you may not write there; give another folder, or yourself the permission",
+}
+"""By error number what is the matter, and what to do."""
+
+
 def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    versions, environment = installed_versions(), computing_environment()
     if not (path / "run.json").exists():
-        return {"format": FORMAT, "config": config, "seed": config.get("seed"), "versions": installed_versions()}
+        made = {"format": FORMAT, "config": config, "seed": config.get("seed")}
+        return made | {"versions": versions, "environment": environment}
     info = _read_info(path)
     differing = sorted(_differences(info["config"], config))
     if differing:
@@ -335,9 +435,9 @@ def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
             f"run {path.name!r} was made with another configuration (differing: {', '.join(differing)}); "
             "use the same one to resume it, or another folder"
         )
-    versions = installed_versions()
-    if versions not in [info["versions"], *info.get("resumed_with", [])]:
-        info["resumed_with"] = [*info.get("resumed_with", []), versions]
+    for first, later, now in (("versions", "resumed_with", versions), ("environment", "resumed_in", environment)):
+        if now not in [info.get(first), *info.get(later, [])]:
+            info[later] = [*info.get(later, []), now]
     return info
 
 
@@ -360,17 +460,6 @@ def _read_info(path: Path) -> dict[str, Any]:
     if layout != FORMAT:
         raise RunError(f"run {path.name!r} has layout {layout}, this version reads {FORMAT}; explain it again")
     return info
-
-
-def installed_versions() -> dict[str, str]:
-    """The versions of Python and of the packages that a run depends on, as ``run.json`` has them."""
-    found = {"python": platform.python_version()}
-    for name in _VERSIONED:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

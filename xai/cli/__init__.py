@@ -14,7 +14,7 @@ from xai.display import err
 __all__ = ["app", "main"]
 
 COMMANDS = (
-    *("explain", "show", "explorer", "score", "analyze", "faithfulness"),
+    *("explain", "show", "explorer", "verify", "score", "analyze", "faithfulness"),
     *("agreement", "categories", "ocr", "planted", "bench_methods", "about"),
 )
 """The modules whose import adds their commands, in the order in which `xai --help` lists them."""
