@@ -38,6 +38,11 @@ Key = tuple[str, Mode | None]
 KINDS: tuple[Kind, ...] = ("explanations", "failures", "predictions")
 """In the order of writing: predictions last, since they commit a part."""
 
+
+class RunWarning(UserWarning):
+    """Something about a folder that its user should know, though it goes on."""
+
+
 _TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int64()
 SCHEMAS: dict[Kind, pa.Schema] = {
     "predictions": pa.schema(
@@ -377,6 +382,7 @@ def lock_folder(path: Path) -> int:
             raise
         warnings.warn(
             f"the file system of {path.name!r} has no locks: see to it that no second process writes there",
+            RunWarning,
             stacklevel=2,
         )
     _held.add(descriptor)

@@ -40,6 +40,7 @@ from xai.parts import (
     SCHEMAS,
     Key,
     Kind,
+    RunWarning,
     as_table,
     committed,
     explanation_from_rows,
@@ -61,17 +62,14 @@ FORMAT = 2
 
 It rises when what is there changes its place or meaning. A column that may be null can be added without: parts that
 were written before have null there, whatever they are read with."""
-PART_SIZE = 16
-"""Memes a part file, unless told otherwise."""
+PART_SIZE, GROWN_AFTER, GROWTH = 16, 256, 4
+"""Memes a part file, unless told otherwise; after so many parts, so many times as many: a kill costs a small run little
+work, and a large one does not come to have more files than are read quickly."""
 FOLDERS = (*KINDS, "checksums", "reports")
 
 
 class RunError(ValueError):
     """A folder cannot be written or read as a run; the message says what to do."""
-
-
-class RunWarning(UserWarning):
-    """Something about a run that its user should know, though it goes on."""
 
 
 class RunWriter:
@@ -83,12 +81,14 @@ class RunWriter:
     Args:
         path: the folder; made if missing.
         config: what determines the rows, of JSON values; ``config["seed"]`` is shown in ``run.json``.
-        part_size: memes a part file; at most so many are done again after a kill.
+        part_size: memes a part file, and from part 256 on four times as many; so many at most are done again after
+            a kill.
 
     Raises:
         RunError: the folder holds something else or a run of another configuration, another process is writing it,
             or it cannot be written: no space, no permission, a file system that is read-only. Later calls raise it
-            for the latter, too; what was written before is kept, and the run can be resumed.
+            for the latter, too; what was written before is kept, and what was added is written by the next call that
+            can.
     """
 
     def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = PART_SIZE) -> None:
@@ -151,7 +151,7 @@ class RunWriter:
             }
         )
         self._done.add(key)
-        if len(self._buffer) >= (self._gaps[0][1] if self._gaps else self._part_size):
+        if len(self._buffer) >= self._place()[1]:
             self.flush()
 
     def flush(self) -> None:
@@ -160,7 +160,7 @@ class RunWriter:
             return
         tables = {kind: pa.concat_tables([tables[kind] for tables in self._buffer]) for kind in KINDS}
         with self._writing():
-            write_number(self.path, self._gaps[0][0] if self._gaps else self._next, tables, len(self._buffer))
+            write_number(self.path, self._place()[0], tables, len(self._buffer))
         if self._gaps:
             self._gaps.pop(0)
         else:
@@ -173,7 +173,7 @@ class RunWriter:
         if self._lock is None:
             return
         try:
-            if self._is_broken:
+            if self._is_broken and not finished:
                 return
             # A gap that is filled in part only would leave the rest of its memes at the end of the run.
             if finished or not self._gaps:
@@ -190,6 +190,12 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(finished=error is None)
+
+    def _place(self) -> tuple[int, int]:
+        """The number that is written next, and how many memes it is to have."""
+        if self._gaps:
+            return self._gaps[0]
+        return self._next, self._part_size * (GROWTH if self._next >= GROWN_AFTER else 1)
 
     def _take_up(self) -> None:
         """Learns what the run has; numbers that are damaged are set aside, to be filled again."""
@@ -222,13 +228,11 @@ class RunWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Within the block, what cannot be written is said in one line, and nothing is written afterwards."""
-        try:
-            with _telling_what_to_do(self.path):
-                yield
-        except RunError:
-            self._is_broken = True
-            raise
+        """Within the block, what cannot be written is said in one line; closing after an error does not try again."""
+        self._is_broken = True
+        with _telling_what_to_do(self.path):
+            yield
+        self._is_broken = False
 
     def _write_info(self, state: str) -> None:
         self._info |= {"state": state, "counts": dict(self._counts)}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from xai.checksums import examine
+from xai.parts import RunWarning
 from xai.schema import Failure
-from xai.store import RunWarning, RunWriter, open_run
+from xai.store import RunWriter, open_run
 from xai.verify import Finding, check_run, compare_versions
 
 from ..xai.test_store import CONFIG, explanation, fill, prediction, rows
