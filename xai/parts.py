@@ -390,12 +390,12 @@ def lock_folder(path: Path) -> int:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process is writing the folder now, as far as its file system can tell."""
-    import fcntl
-
+    """Whether a process is writing the folder now, as far as the system can tell."""
     try:
+        import fcntl
+
         descriptor = os.open(path / ".lock", os.O_RDONLY)
-    except OSError:
+    except (ImportError, OSError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -410,8 +410,9 @@ def is_locked(path: Path) -> bool:
 
 def unlock(lock: int) -> None:
     """Gives back what :func:`lock_folder` took."""
-    _held.discard(lock)
-    os.close(lock)
+    if lock in _held:  # else this is a fork, which has none
+        _held.discard(lock)
+        os.close(lock)
 
 
 def _leave_locks_to_the_parent() -> None:

@@ -16,7 +16,7 @@ from xai.store import RunError, open_run
 Level = Literal["error", "warning", "note"]
 """An error: rows are wrong or missing; a warning: they may not be what you think; a note: there is nothing to do."""
 
-GO_ON = "give the same xai explain command again"
+_GO_ON = "give the same xai explain command again"
 _ANEW = "it was changed by hand or by another program: explain into a new folder"
 _NAMED = 3
 
@@ -37,7 +37,8 @@ class RunCheck:
 
     Attributes:
         run: the folder's name.
-        state: ``finished``; ``running``: a process is writing it; ``stopped``: none is, and it is not finished.
+        state: ``finished``; ``running``: a process is writing it; ``stopped``: none is, and it is not finished;
+            ``unknown`` where ``run.json`` cannot be read.
         rows: by kind, of all parts that are sound.
         n_sealed: parts with checksums, of ``n_parts``.
         versions: the packages that it was last written with.
@@ -84,7 +85,8 @@ def check_run(path: str | Path) -> RunCheck:
         n_bytes += found.n_bytes
     is_whole = not any(finding.level == "error" for finding in findings)
     findings += _of_numbers(numbers, n_sealed)
-    state = "running" if is_written else "stopped" if info.get("state") == "running" else "finished"
+    said = info.get("state", "unknown")
+    state = "running" if is_written else "stopped" if said == "running" else said
     findings += _of_state(info, state, rows if is_whole else None)
     findings += _of_leftovers(path, is_written)
     findings += _of_versions(info)
@@ -120,7 +122,7 @@ def _info(path: Path) -> tuple[dict[str, Any], list[Finding]]:
 def _of_part(found: Examined, seen: set[Key]) -> Iterator[Finding]:
     """What is wrong with one number; its memes and modes are added to ``seen``."""
     for file, what in found.problems:
-        yield Finding("error", file, what, f"{GO_ON}: the memes of this part are explained anew")
+        yield Finding("error", file, what, f"{_GO_ON}: the memes of this part are explained anew")
     if found.problems:
         return
     where = f"part {found.number}"
@@ -153,9 +155,9 @@ def _named(keys: Iterable[Sequence[str | None]]) -> str:
 def _of_numbers(numbers: Sequence[int], n_sealed: int) -> Iterator[Finding]:
     missing = sorted(set(range(max(numbers, default=-1))) - set(numbers))
     for number in missing:
-        yield Finding("error", f"part {number}", "is not there", f"{GO_ON}: its memes are explained anew")
+        yield Finding("error", f"part {number}", "is not there", f"{_GO_ON}: its memes are explained anew")
     if n_sealed < len(numbers):
-        what = f"{len(numbers) - n_sealed} of {len(numbers)} have none, since an earlier version wrote them"
+        what = f"{len(numbers) - n_sealed:,} of {len(numbers):,} parts have none, since an earlier version wrote them"
         remedy = "what was cut short is found all the same, what was changed is not"
         yield Finding("note", "checksums", what, remedy)
 
@@ -164,11 +166,14 @@ def _of_state(info: Mapping[str, Any], state: str, rows: Mapping[str, int] | Non
     if state == "running":
         yield Finding("warning", "run.json", "the run is being written now", "verify it again when it is finished")
     if state == "stopped":
-        yield Finding("error", "run.json", "the run was stopped before its end", f"{GO_ON}: it goes on where it was")
-    # Counts are brought up to date when a run begins, goes on and ends.
-    if state == "finished" and rows is not None and info and info.get("counts") != dict(rows):
-        counted, said = (", ".join(f"{n} {kind}" for kind, n in one.items()) for one in (rows, info["counts"]))
-        yield Finding("error", "run.json", f"says {said}; the parts have {counted}", _ANEW)
+        yield Finding("error", "run.json", "the run was stopped before its end", f"{_GO_ON}: it goes on where it was")
+    counts = info.get("counts", {})
+    # They are brought up to date when a run begins, goes on and ends.
+    if state == "finished" and rows is not None and counts != rows:
+        counted, said = (", ".join(f"{n:,} {kind}" for kind, n in one.items()) for one in (rows, counts))
+        is_less = any(rows.get(kind, 0) < n for kind, n in counts.items())
+        remedy = f"{_GO_ON}: what is missing is explained anew" if is_less else _ANEW
+        yield Finding("error", "run.json", f"says {said or 'nothing'}; the parts have {counted}", remedy)
     for number in info.get("redone_parts", []):
         remedy = "nothing, unless it happens again: then see to the disk"
         yield Finding("note", f"part {number}", "was damaged once and explained anew", remedy)
@@ -180,7 +185,7 @@ def _of_leftovers(path: Path, is_written: bool) -> Iterator[Finding]:
         yield Finding("note", name, "was set aside when its memes were explained anew", "delete it when you like")
     files = [] if is_written else sorted(f"{file.parent.name}/{file.name}" for file in leftovers(path))
     for name in files:
-        yield Finding("warning", name, "was left by a stop and is never read", f"{GO_ON}: it is removed")
+        yield Finding("warning", name, "was left by a stop and is never read", f"{_GO_ON}: it is removed")
 
 
 def _of_versions(info: Mapping[str, Any]) -> Iterator[Finding]:
