@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -73,9 +74,10 @@ class Examined:
 
     def keys(self) -> set[Key]:
         """Every meme and mode that it holds, explained or failed."""
-        return {key for kind in ("predictions", "failures") for key in self.rows_of(kind)}
+        kinds: tuple[Kind, ...] = ("predictions", "failures")
+        return {(meme_id, mode) for kind in kinds for meme_id, mode in self.rows_of(kind)}
 
-    def rows_of(self, kind: Kind) -> Iterator[tuple[str, ...]]:
+    def rows_of(self, kind: Kind) -> Iterator[tuple[Any, ...]]:
         """What each row of a kind is about, by :data:`KEY_COLUMNS`; no row where the kind has no file."""
         if kind not in self.tables:
             return iter(())
@@ -86,7 +88,9 @@ def write_number(run: Path, number: int, tables: Mapping[Kind, pa.Table], n_reco
     """Writes all files of a number, the predictions last: when they are there, everything is."""
     kept = {kind: tables[kind] for kind in KINDS if tables[kind].num_rows or kind == "predictions"}
     contents = {kind: part_content(table) for kind, table in kept.items()}
-    sums = {kind: FileSum(kept[kind].num_rows, len(content), _digest(content)) for kind, content in contents.items()}
+    sums: dict[str, FileSum] = {
+        kind: FileSum(kept[kind].num_rows, len(content), _digest(content)) for kind, content in contents.items()
+    }
     for kind, content in contents.items():
         if kind == "predictions":
             text = json.dumps(asdict(Checksums(n_records, sums)), indent=1) + "\n"

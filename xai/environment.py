@@ -41,7 +41,7 @@ def _of_torch() -> dict[str, Any]:
     found: dict[str, Any] = {
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "mkldnn": torch.backends.mkldnn.is_available(),
+        "mkldnn": torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
     }
@@ -55,7 +55,7 @@ def _of_cuda() -> dict[str, Any]:
     return {
         "gpus": sorted(names),
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
