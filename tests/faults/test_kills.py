@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,20 @@ def test_a_run_killed_at_random_moments_ends_with_the_rows_of_an_undisturbed_one
             assert rows(run) == whole
             assert check_run(run).is_sound
     assert sum(kills.values()) + N_COMMANDS == 25
+
+
+def test_a_part_that_was_cut_in_half_is_explained_again_in_its_place(
+    explainer: Explainer, dataset: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    cut = run / "explanations" / "part-00002.parquet"
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    assert not check_run(run).is_sound
+    assert explainer.explain(dataset, run) == 0
+    assert rows(run) == rows(undisturbed)
+    assert cut.read_bytes() == (undisturbed / "explanations" / "part-00002.parquet").read_bytes()
+    assert check_run(run).is_sound
 
 
 @pytest.mark.slow
