@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xai.parts import KINDS, Key, Kind, part_content, part_path, write_bytes, write_text
+from xai.parts import KINDS, Key, Kind, committed, part_content, part_path, write_bytes, write_text
 
 KEY_COLUMNS: Mapping[Kind, Sequence[str]] = {
     "explanations": ("meme_id", "mode", "target", "method"),
@@ -93,6 +93,7 @@ def write_number(run: Path, number: int, tables: Mapping[Kind, pa.Table], n_reco
     }
     for kind, content in contents.items():
         if kind == "predictions":
+            checksums_path(run, number).parent.mkdir(exist_ok=True)
             text = json.dumps(asdict(Checksums(n_records, sums)), indent=1) + "\n"
             write_text(checksums_path(run, number), text)
         write_bytes(part_path(run, kind, number), content)
@@ -116,6 +117,20 @@ def read_checksums(run: Path, number: int) -> Checksums | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError("cannot be read") from None
+
+
+def row_counts(run: Path) -> dict[str, int]:
+    """Rows of every kind in the committed parts, as they were written."""
+    counts: dict[str, int] = dict.fromkeys(sorted(KINDS), 0)
+    for number in committed(run):
+        sums = read_checksums(run, number)
+        for kind in KINDS:
+            path = part_path(run, kind, number)
+            if sums is not None:
+                counts[kind] += _rows_then(sums, kind)
+            elif path.exists():
+                counts[kind] += pq.read_metadata(path).num_rows
+    return counts
 
 
 def examine(run: Path, number: int, kinds: Sequence[Kind] = KINDS) -> Examined:

@@ -76,7 +76,9 @@ class Job:
         """Let the model answer a batch."""
         answers = self.model.generate_scored(prompts, self.max_new_tokens)
         return [
-            _prediction(self, meme, answer.ids, "generated", answer.log_probability)
+            _prediction(
+                self, meme, answer.ids, "generated", log_probability=answer.log_probability, batch_size=len(memes)
+            )
             for meme, answer in zip(memes, answers, strict=True)
         ]
 
@@ -175,7 +177,13 @@ def word_groups(words: Sequence[Word], prompt: EncodedPrompt) -> list[list[int]]
 
 
 def _prediction(
-    job: Job, meme: Meme, generated_ids: tuple[int, ...], source: AnswerSource, log_probability: float | None = None
+    job: Job,
+    meme: Meme,
+    generated_ids: tuple[int, ...],
+    source: AnswerSource,
+    *,
+    log_probability: float | None = None,
+    batch_size: int | None = None,
 ) -> Prediction:
     described = job.model.describe() if source == "generated" else {}
     text, _ = token_offsets(job.model.processor.tokenizer, generated_ids)
@@ -189,6 +197,7 @@ def _prediction(
         attention=described.get("attention"),
         dtype=described.get("dtype"),
         log_probability=log_probability,
+        batch_size=batch_size,
         **dict(answer),
     )
 

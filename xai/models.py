@@ -138,6 +138,36 @@ class VisionLanguageModel:
         return list(configured) if isinstance(configured, (list, tuple)) else [int(configured)]  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model is and how it is loaded, for work that loads it in several places.
+
+    Attributes:
+        name: as for :func:`load_model`.
+        device: where each is to run: ``"cpu"``, ``"cuda"`` for all GPUs that there are, ``"cuda:1"`` for one; by
+            default all GPUs, or the CPU where there is none.
+        dtype: as for :func:`load_model`.
+    """
+
+    name: str = "planted"
+    device: str | None = None
+    dtype: str | None = None
+
+    def devices(self) -> list[str]:
+        """The devices of this machine that are meant; one model goes on each."""
+        if self.device in (None, "cuda") and torch.cuda.is_available():
+            return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        return [self.device or "cpu"]
+
+    def load(self, device: str | None = None) -> VisionLanguageModel:
+        """Load it, on one of its devices or else the first of them; raises like :func:`load_model`."""
+        return load_model(self.name, device=device or self.devices()[0], dtype=self.dtype)
+
+    def style(self) -> PromptStyle:
+        """The prompt that suits the model, without loading it."""
+        return _style(_located(self.name).folder)
+
+
 def load_model(
     name: str | Path = "planted",
     *,

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from xai.schema import (
     SEGMENTS,
     Explanation,
+    Failure,
     LabelSpan,
     Meme,
     Mode,
@@ -34,6 +35,9 @@ from xai.schema import (
 Kind = Literal["predictions", "explanations", "failures"]
 Key = tuple[str, Mode | None]
 """Meme id and mode; mode ``None``: the meme failed before any."""
+
+RowTables = dict[Kind, pa.Table]
+"""Everything about one meme in one mode."""
 
 KINDS: tuple[Kind, ...] = ("explanations", "failures", "predictions")
 """In the order of writing: predictions last, since they commit a part."""
@@ -70,6 +74,7 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "dtype": _TEXT,
             "confidence": _REAL,
             "log_probability": _REAL,
+            "batch_size": _WHOLE,
         }
     ),
     "explanations": pa.schema(
@@ -134,7 +139,16 @@ _SAME = (
     "baseline_value",
 )
 """Fields of an explanation that have a column of their name."""
-_SAME_OF_ANSWER = ("parse", "parse_note", "answer_source", "attention", "dtype", "confidence", "log_probability")
+_SAME_OF_ANSWER = (
+    "parse",
+    "parse_note",
+    "answer_source",
+    "attention",
+    "dtype",
+    "confidence",
+    "log_probability",
+    "batch_size",
+)
 """Fields of a prediction that go into a column of their name as they are."""
 
 
@@ -148,6 +162,28 @@ def as_table(kind: Kind, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         return pa.Table.from_pylist(list(rows), schema=SCHEMAS[kind])
     except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError) as error:
         raise ValueError(f"a record of {kind} cannot be stored: {error}") from error
+
+
+def row_tables(
+    prediction: Prediction | None, explanations: Iterable[Explanation], failures: Iterable[Failure], meme: Meme | None
+) -> RowTables:
+    """Everything about one meme in one mode, in the columns of every kind.
+
+    Raises:
+        ValueError: a value does not fit its column.
+    """
+    return {
+        "predictions": as_table("predictions", [prediction_row(prediction, meme)] if prediction and meme else []),
+        "explanations": as_table("explanations", map(explanation_row, explanations)),
+        "failures": as_table("failures", (_without_folder(failure, meme).model_dump() for failure in failures)),
+    }
+
+
+def _without_folder(failure: Failure, meme: Meme | None) -> Failure:
+    """The failure with the picture by its name: where it lies on this machine is nobody else's business."""
+    if meme is None or not isinstance(meme.image, Path) or not meme.image.parent.name:
+        return failure
+    return failure.model_copy(update={"reason": failure.reason.replace(str(meme.image), meme.image.name)})
 
 
 def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:
@@ -288,6 +324,16 @@ def remove_leftovers(path: Path) -> None:
     """Deletes what a stop left behind."""
     for file in leftovers(path):
         file.unlink()
+
+
+def stored_keys(path: Path) -> set[Key]:
+    """Every meme and mode that the committed parts hold, explained or failed."""
+    keys: set[Key] = set()
+    kinds: tuple[Kind, ...] = ("predictions", "failures")
+    for part in (part for kind in kinds for part in part_paths(path, kind)):
+        rows = pq.ParquetFile(part).read(columns=["meme_id", "mode"], use_threads=False)
+        keys |= set(zip(rows["meme_id"].to_pylist(), rows["mode"].to_pylist(), strict=True))
+    return keys
 
 
 def set_aside(path: Path, number: int) -> None:

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from xai.attribution.targets import TargetKind
-from xai.choice import StageError, TargetChoice, Targets, choice_of
+from xai.blocks import Block, Count, Work
+from xai.choice import TargetChoice, Targets, choice_of
 from xai.datasets import read_memes
-from xai.given import Answer, GivenAnswers, read_answers
+from xai.engines import EngineName, choose
+from xai.given import Answer, read_answers
 from xai.jobs import Job
-from xai.models import VisionLanguageModel
+from xai.models import ModelSource, VisionLanguageModel
 from xai.ocr import TextSource, with_text
-from xai.prompts import EncodedPrompt, PromptStyle
-from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction, Stage
+from xai.prompts import PromptStyle
+from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
 from xai.store import RunWriter
 from xai.tasks import Task, load_task
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run came to: memes × modes explained, failed, and left from an earlier start."""
+    """What a run came to: memes × modes explained, failed, and left from an earlier start.
+
+    ``halved`` is how often a batch of answers did not fit into memory and was halved.
+    """
 
     explained: int
     failed: int
     resumed: int
+    halved: int = 0
 
 
 def explain(
@@ -125,7 +132,7 @@ def predict(
 
 
 def explain_dataset(
-    model: VisionLanguageModel,
+    model: VisionLanguageModel | ModelSource,
     dataset: str | Path,
     out: str | Path,
     *,
@@ -140,17 +147,22 @@ def explain_dataset(
     style: PromptStyle | None = None,
     images: Path | None = None,
     batch_size: int = 8,
+    part_size: int = 32,
     limit: int | None = None,
     max_new_tokens: int = 512,
     options: Mapping[str, Any] | None = None,
+    engine: EngineName = "local",
+    workers: int | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> RunSummary:
     """Explain every meme of a dataset into a run folder; started again, it goes on where it stopped.
 
-    A record that cannot be read, answered or attributed becomes a failure of the run and nothing else is lost.
-    Batches are formed by position in the dataset, also on resuming, so that a stopped run ends with the same rows.
+    A record that cannot be read, answered or attributed becomes a failure of the run and nothing else is lost. A batch
+    that memory is too small for is halved. Batches are formed within blocks of the dataset, also on resuming, so that a
+    stopped run ends with the same rows.
 
     Args:
+        model: loaded, or a :class:`~xai.models.ModelSource` for work in several processes, which load it themselves.
         dataset: JSONL, CSV, Parquet or a folder of pictures (see ``xai.datasets``).
         targets: ``"each"`` stores every label of an answer and all together, ``"all"`` only the latter.
         target_kind, against: as for :func:`explain`; leads are stored for each label only.
@@ -159,40 +171,40 @@ def explain_dataset(
         text: what the prompt gets: the dataset's text, that of the OCR, or the dataset's with the places of its words
             that the OCR found; the latter two of memes that ``xai ocr`` wrote (see :mod:`xai.ocr`).
         batch_size: memes answered at once.
+        part_size: memes a part of the run; of these, batches are made of memes whose prompts have about one length.
         options: of the method, by name; ``xai methods`` lists them.
-        on_progress: called with the number of memes finished since the last call.
+        engine: ``"local"``, or ``"ray"`` for workers on a cluster (see :mod:`xai.engines`).
+        workers: models at work at a time; one a GPU by default, else one.
+        on_progress: called with the number of memes × modes finished since the last call.
 
     Raises:
         ValueError: the dataset or the run folder cannot be used as a whole.
+        RuntimeError: a device or a worker failed; nothing is lost, and the same call goes on.
     """
-    chosen, style = _task(task), style or model.style
-    choice = TargetChoice(targets, kind=target_kind, against=against)
-    jobs = [Job(model, chosen, mode, style, method, options or {}, max_new_tokens, choice) for mode in modes]
-    for job in jobs:
-        job.check()
-    given = None if answers is None else read_answers(answers)
-    config = _run_config(jobs, dataset, given, batch_size, limit, text)
-    counts = {"explained": 0, "failed": 0, "resumed": 0}
+    work = Work(
+        task=_task(task),
+        modes=tuple(modes),
+        style=style or (model.style() if isinstance(model, ModelSource) else model.style),
+        method=method,
+        options=dict(options or {}),
+        max_new_tokens=max_new_tokens,
+        choice=TargetChoice(targets, kind=target_kind, against=against),
+        given=None if answers is None else read_answers(answers),
+        batch_size=batch_size,
+    )
+    chosen = choose(model, work, engine, workers)
+    config = chosen.config() | _run_config(work, dataset, part_size, limit, text)
+    records = (_with_text(record, text) for record in read_memes(dataset, images=images))
+    count = Count()
     with RunWriter(out, config) as writer:
-        done = writer.done()
-        known: set[str] = set()
-        records = (_with_text(record, text) for record in read_memes(dataset, images=images))
-        for batch in _batches(islice(records, limit), batch_size):
-            for record in batch:
-                if isinstance(record, Failure):
-                    _store(writer, done, counts, record, (), (record,), None)
-            memes = [record for record in batch if isinstance(record, Meme)]
-            known |= {record.id if isinstance(record, Meme) else record.meme_id for record in batch}
-            for job in jobs:
-                if any((meme.id, job.mode) not in done for meme in memes):
-                    for meme, prediction, explanations, failures in _explain_batch(job, memes, given):
-                        _store(writer, done, counts, prediction, explanations, failures, meme)
-                else:
-                    counts["resumed"] += len(memes)
-            on_progress(len(batch))
-        for failure in _unused(given, known if limit is None else None):
-            _store(writer, done, counts, failure, (), (failure,), None)
-    return RunSummary(**counts)
+        todo = _Todo(writer, work, part_size, whole=limit is None)
+        with closing(chosen.run(Path(out), todo.blocks(islice(records, limit)))) as counts:
+            for made in counts:
+                new = made + todo.taken()
+                count += new
+                on_progress(new.total)
+        count += todo.taken()
+    return RunSummary(count.explained, count.failed, count.resumed, count.halved)
 
 
 def _with_text(record: Meme | Failure, text: TextSource) -> Meme | Failure:
@@ -204,117 +216,79 @@ def _with_text(record: Meme | Failure, text: TextSource) -> Meme | Failure:
         return Failure(meme_id=record.id, stage="read", reason=str(error))
 
 
-Row = tuple[Meme, Prediction | None, list[Explanation], list[Failure]]
+class _Todo:
+    """The blocks of a dataset that a run lacks.
 
+    Args:
+        size: records a block.
+        whole: the records are all that the dataset has, so that given answers to others can be named.
+    """
 
-def _explain_batch(job: Job, memes: Sequence[Meme], given: GivenAnswers | None) -> Iterator[Row]:
-    """Answer a batch at once, or take the answers that are given, and explain each; a failure is of one record."""
-    prompts: dict[str, EncodedPrompt] = {}
-    failures: dict[str, Failure] = {}
-    for meme in memes:
-        try:
-            prompts[meme.id] = job.encode(meme)
-        except ValueError as error:
-            failures[meme.id] = _failure(job, meme, "read", error)
-    readable = [meme for meme in memes if meme.id in prompts]
-    if given is None:
-        answers = _answer_or_fail(job, readable, [prompts[meme.id] for meme in readable])
-    else:
-        answers = {meme.id: _given_or_fail(job, meme, given) for meme in readable}
-    for meme in memes:
-        answer = failures.get(meme.id) or answers[meme.id]
-        if isinstance(answer, Failure):
-            yield meme, None, [], [answer]
-            continue
-        try:
-            yield meme, answer, job.explain(meme, prompts[meme.id], answer), []
-        except (ValueError, RuntimeError) as error:
-            stage = error.stage if isinstance(error, StageError) else "attribute"
-            yield meme, answer, [], [_failure(job, meme, stage, error)]
+    def __init__(self, writer: RunWriter, work: Work, size: int, *, whole: bool) -> None:
+        self._numbers, self._done = writer.numbers(), writer.done()
+        self._work = work
+        self._size = size
+        self._whole = whole
+        self._resumed = 0
 
+    def blocks(self, records: Iterable[Meme | Failure]) -> Iterator[Block]:
+        """Every block of which a row is not there. Its number is its place, so that the rows keep their order.
 
-def _failure(job: Job, meme: Meme, stage: Stage, error: Exception) -> Failure:
-    return Failure(meme_id=meme.id, mode=job.mode, stage=stage, reason=str(error) or type(error).__name__)
+        Where the dataset has grown or changed, that number can be taken by the earlier rows of the same place. What is
+        new comes behind all others then.
+        """
+        iterator, number, later = iter(records), 0, []
+        known: set[str] = set()
+        while some := tuple(islice(iterator, self._size)):
+            known |= {record.id if isinstance(record, Meme) else record.meme_id for record in some}
+            if number in self._numbers:
+                later.append(some)
+            else:
+                yield from self._block(number, some)
+            number += 1
+        number = max([number, *(taken + 1 for taken in self._numbers)])
+        for some in [*later, tuple(self._unused(known))]:
+            for block in self._block(number, some):
+                yield block
+                number += 1
 
+    def taken(self) -> Count:
+        """The rows that were there already, of all blocks since this was asked last."""
+        resumed, self._resumed = self._resumed, 0
+        return Count(resumed=resumed)
 
-def _answer_or_fail(
-    job: Job, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]
-) -> dict[str, Prediction | Failure]:
-    """Answers by meme; when a batch cannot be answered (out of memory, say), its memes are tried one by one."""
-    if not memes:
-        return {}
-    try:
-        return {prediction.meme_id: prediction for prediction in job.answer(memes, prompts)}
-    except (ValueError, RuntimeError) as error:
-        if len(memes) == 1:
-            return {memes[0].id: _failure(job, memes[0], "predict", error)}
-    answers: dict[str, Prediction | Failure] = {}
-    for meme, prompt in zip(memes, prompts, strict=True):
-        answers |= _answer_or_fail(job, [meme], [prompt])
-    return answers
+    def _block(self, number: int, records: tuple[Meme | Failure, ...]) -> Iterator[Block]:
+        block = Block(number, records)
+        keys = block.keys(self._work.modes)
+        there = frozenset(key for key in keys if key in self._done)
+        if len(there) < len(keys):
+            yield replace(block, done=there)
+        else:
+            self._resumed += len(keys)
 
-
-def _given_or_fail(job: Job, meme: Meme, given: GivenAnswers) -> Prediction | Failure:
-    try:
-        found = given.find(meme.id, job.mode)
-        if found.generated_ids:
-            return job.given(meme, found.generated_ids, found.text)
-        return job.given(meme, found.text or "")
-    except ValueError as error:
-        return _failure(job, meme, "predict", error)
-
-
-def _unused(given: GivenAnswers | None, known: set[str] | None) -> list[Failure]:
-    """Failures of the lines that hold no answer and, where ``known`` is the whole dataset, of answers to no meme."""
-    if given is None:
-        return []
-    strangers = [] if known is None else [name for name in given.ids if name not in known]
-    reason = f"{given.name!r} answers a meme that is not in the dataset; correct its id"
-    return [*given.failures, *(Failure(meme_id=name, stage="read", reason=reason) for name in strangers)]
-
-
-def _store(
-    writer: RunWriter,
-    done: set[tuple[str, Mode | None]],
-    counts: dict[str, int],
-    record: Prediction | Failure | None,
-    explanations: Sequence[Explanation],
-    failures: Sequence[Failure],
-    meme: Meme | None,
-) -> None:
-    """Add one meme and mode unless an earlier start of the run has it."""
-    first = record or failures[0]
-    if (first.meme_id, first.mode) in done:
-        counts["resumed"] += 1
-        return
-    counts["failed" if failures else "explained"] += 1
-    writer.add(record if isinstance(record, Prediction) else None, explanations, failures, meme=meme)
-
-
-def _batches(records: Iterable[Meme | Failure], size: int) -> Iterator[list[Meme | Failure]]:
-    iterator = iter(records)
-    while batch := list(islice(iterator, size)):
-        yield batch
+    def _unused(self, known: set[str]) -> list[Failure]:
+        """Failures of the lines that hold no answer and, where all memes are known, of answers to no meme."""
+        given = self._work.given
+        if given is None:
+            return []
+        strangers = [name for name in given.ids if name not in known] if self._whole else []
+        reason = f"{given.name!r} answers a meme that is not in the dataset; correct its id"
+        return [*given.failures, *(Failure(meme_id=name, stage="read", reason=reason) for name in strangers)]
 
 
 def _task(task: str | Task) -> Task:
     return task if isinstance(task, Task) else load_task(task)
 
 
-def _run_config(
-    jobs: Sequence[Job],
-    dataset: str | Path,
-    given: GivenAnswers | None,
-    batch_size: int,
-    limit: int | None,
-    text: TextSource,
-) -> dict[str, Any]:
-    """What decides the rows of a run; a run folder is only resumed under the same."""
-    return jobs[0].config() | {
-        "modes": [job.mode for job in jobs],
+def _run_config(work: Work, dataset: str | Path, part_size: int, limit: int | None, text: TextSource) -> dict[str, Any]:
+    """What decides the rows of a run beside the jobs; a run folder is only resumed under the same."""
+    given = work.given
+    return {
+        "modes": list(work.modes),
         "dataset": Path(dataset).name,
         "answers": None if given is None else {"file": given.name, "sha256": given.digest},
-        "batch_size": batch_size,
+        "batch_size": work.batch_size,
+        "part_size": part_size,
         "limit": limit,
         "text": text,
         "seed": 0,

@@ -146,8 +146,9 @@ class Prediction(Record):
 
     ``confidence`` is what the answer says of itself, 0 to 1, where the task asks for it; ``None``: not asked, not
     said, or not to be read without guessing. ``log_probability`` is the natural logarithm of the probability of
-    ``generated_ids`` given the prompt, by the model's own logits (no temperature, no penalty); ``None`` for an answer
-    that it did not generate.
+    ``generated_ids`` given the prompt, by the model's own logits (no temperature, no penalty). ``batch_size`` is how
+    many memes were answered at once with it, on which the last digits of all numbers can depend. Both are ``None`` for
+    an answer that the model did not generate.
     """
 
     meme_id: str
@@ -166,6 +167,7 @@ class Prediction(Record):
     dtype: str | None = None
     confidence: float | None = Field(default=None, ge=0, le=1)
     log_probability: float | None = None
+    batch_size: int | None = None
 
 
 class TokenTable(Record):

@@ -23,7 +23,6 @@ from __future__ import annotations
 import errno
 import json
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,22 +32,21 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 
-from xai.checksums import Examined, examine, write_number
+from xai.checksums import Examined, examine, row_counts, write_number
 from xai.environment import computing_environment, installed_versions
 from xai.parts import (
     KINDS,
     SCHEMAS,
     Key,
     Kind,
+    RowTables,
     RunWarning,
-    as_table,
     committed,
     explanation_from_rows,
-    explanation_row,
     lock_folder,
     part_paths,
-    prediction_row,
     remove_leftovers,
+    row_tables,
     set_aside,
     sync_folder,
     to_json,
@@ -62,9 +60,6 @@ FORMAT = 2
 
 It rises when what is there changes its place or meaning. A column that may be null can be added without: parts that
 were written before have null there, whatever they are read with."""
-PART_SIZE, GROWN_AFTER, GROWTH = 16, 256, 4
-"""Memes a part file, unless told otherwise; after so many parts, so many times as many: a kill costs a small run little
-work, and a large one does not come to have more files than are read quickly."""
 FOLDERS = (*KINDS, "checksums", "reports")
 
 
@@ -81,8 +76,7 @@ class RunWriter:
     Args:
         path: the folder; made if missing.
         config: what determines the rows, of JSON values; ``config["seed"]`` is shown in ``run.json``.
-        part_size: memes a part file, and from part 256 on four times as many; so many at most are done again after
-            a kill.
+        part_size: memes a part file; at most so many are done again after a kill.
 
     Raises:
         RunError: the folder holds something else or a run of another configuration, another process is writing it,
@@ -91,12 +85,12 @@ class RunWriter:
             can.
     """
 
-    def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = PART_SIZE) -> None:
+    def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = 16) -> None:
         if part_size < 1:
             raise ValueError(f"part_size must be at least 1, not {part_size}")
         self.path = Path(path)
         self._part_size = part_size
-        self._buffer: list[dict[Kind, pa.Table]] = []
+        self._buffer: list[RowTables] = []
         self._is_broken = False
         with _telling_what_to_do(self.path):
             _refuse_foreign(self.path)
@@ -110,6 +104,10 @@ class RunWriter:
             except BaseException:
                 self._release()
                 raise
+
+    def numbers(self) -> set[int]:
+        """The numbers of the parts that are whole."""
+        return set(committed(self.path))
 
     def done(self) -> set[Key]:
         """Every (meme id, mode) that the run has, explained or failed; mode ``None``: failed before any mode."""
@@ -139,17 +137,8 @@ class RunWriter:
         meme = meme or next((e.meme for e in explanations), None)
         if prediction is not None and (meme is None or meme.id != prediction.meme_id):
             raise ValueError(f"the prediction for meme {key[0]!r} needs the meme itself; pass meme=…")
-        failures = [_without_folder(failure, meme) for failure in failures]
         # Converted at once, so that a record that cannot be stored fails alone and not with its whole part.
-        self._buffer.append(
-            {
-                "predictions": as_table(
-                    "predictions", [prediction_row(prediction, meme)] if prediction and meme else []
-                ),
-                "explanations": as_table("explanations", map(explanation_row, explanations)),
-                "failures": as_table("failures", (failure.model_dump() for failure in failures)),
-            }
-        )
+        self._buffer.append(row_tables(prediction, explanations, failures, meme))
         self._done.add(key)
         if len(self._buffer) >= self._place()[1]:
             self.flush()
@@ -158,14 +147,12 @@ class RunWriter:
         """Writes what was added so far as one part."""
         if not self._buffer:
             return
-        tables = {kind: pa.concat_tables([tables[kind] for tables in self._buffer]) for kind in KINDS}
         with self._writing():
-            write_number(self.path, self._place()[0], tables, len(self._buffer))
+            write_block(self.path, self._place()[0], self._buffer)
         if self._gaps:
             self._gaps.pop(0)
         else:
             self._next += 1
-        self._counts.update({kind: table.num_rows for kind, table in tables.items()})
         self._buffer.clear()
 
     def close(self, *, finished: bool = True) -> None:
@@ -189,18 +176,20 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(finished=error is None)
+        with _telling_what_to_do(self.path):
+            self.close(finished=error is None)
+            if isinstance(error, OSError) and error.errno in _REFUSALS:
+                raise error  # of who writes parts by itself
 
     def _place(self) -> tuple[int, int]:
         """The number that is written next, and how many memes it is to have."""
         if self._gaps:
             return self._gaps[0]
-        return self._next, self._part_size * (GROWTH if self._next >= GROWN_AFTER else 1)
+        return self._next, self._part_size
 
     def _take_up(self) -> None:
         """Learns what the run has; numbers that are damaged are set aside, to be filled again."""
         self._done: set[Key] = set()
-        self._counts: Counter[str] = Counter(dict.fromkeys(sorted(KINDS), 0))
         self._gaps: list[tuple[int, int]] = []
         there = set(committed(self.path))
         self._next = max(there, default=-1) + 1
@@ -208,7 +197,6 @@ class RunWriter:
             found = examine(self.path, number, ("predictions", "failures"))
             if number in there and not found.problems:
                 self._done |= found.keys()
-                self._counts.update(found.rows)
                 continue
             # As many as it held, so that no meme of another number comes to stand among its own.
             self._gaps.append((number, found.n_records or self._part_size))
@@ -235,7 +223,7 @@ class RunWriter:
         self._is_broken = False
 
     def _write_info(self, state: str) -> None:
-        self._info |= {"state": state, "counts": dict(self._counts)}
+        self._info |= {"state": state, "counts": row_counts(self.path)}
         text = json.dumps(self._info, ensure_ascii=False, indent=2) + "\n"
         write_text(self.path / "run.json", text)
 
@@ -243,6 +231,14 @@ class RunWriter:
         if self._lock is not None:
             unlock(self._lock)
             self._lock = None
+
+
+def write_block(path: Path, number: int, rows: Sequence[RowTables]) -> None:
+    """Writes rows as the part of a number: whole or not at all, since its predictions come last."""
+    tables = {
+        kind: pa.concat_tables([SCHEMAS[kind].empty_table(), *(tables[kind] for tables in rows)]) for kind in KINDS
+    }
+    write_number(path, number, tables, len(rows))
 
 
 def open_run(path: str | Path) -> Run:
@@ -358,13 +354,6 @@ def _key(prediction: Prediction | None, explanations: Sequence[Explanation], fai
     if len(keys) != 1:
         raise ValueError(f"add() takes the records of one meme in one mode, not of {sorted(map(str, keys)) or 'none'}")
     return keys.pop()
-
-
-def _without_folder(failure: Failure, meme: Meme | None) -> Failure:
-    """The failure with the picture by its name: where it lies on this machine is nobody else's business."""
-    if meme is None or not isinstance(meme.image, Path) or not meme.image.parent.name:
-        return failure
-    return failure.model_copy(update={"reason": failure.reason.replace(str(meme.image), meme.image.name)})
 
 
 def _where(relation: duckdb.DuckDBPyRelation, values: Mapping[str, str | None]) -> duckdb.DuckDBPyRelation:

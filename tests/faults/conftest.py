@@ -17,7 +17,7 @@ from xai.planted.truth import write_planted
 from xai.store import open_run
 
 N_MEMES = 6
-OPTIONS: dict[str, Any] = {"modes": ["text", "image+text"], "batch_size": 3}
+OPTIONS: dict[str, Any] = {"modes": ["text", "image+text"], "batch_size": 2, "part_size": 2}
 
 
 @dataclass

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,7 @@ from typing import Any
 import torch
 
 import xai
-import xai.pipeline
 from xai.planted.truth import planted_memes
-from xai.store import RunWriter
-
-PART_SIZE = 2
-"""Small, so that there are many parts to be killed in."""
 
 
 def main() -> None:
@@ -48,7 +42,6 @@ def _explain(model: xai.VisionLanguageModel, order: dict[str, Any]) -> int:
     out = Path(order["out"])
     if order["die_at"] is not None:
         _die_at(order["die_at"], out)
-    xai.pipeline.RunWriter = partial(RunWriter, part_size=PART_SIZE)  # type: ignore[assignment,misc]
     try:
         xai.explain_dataset(model, order["dataset"], out, **order["options"])
     except ValueError as error:

@@ -136,17 +136,24 @@ def test_a_run_stopped_and_started_again_has_the_rows_of_one_that_was_not(
     model: VisionLanguageModel, tmp_path: Path
 ) -> None:
     dataset = write_planted(tmp_path / "data", 9, 6)
-    options = {"modes": ["text", "image"], "batch_size": 4}
+    options = {"modes": ["text", "image"], "batch_size": 2, "part_size": 4}
     explain_dataset(model, dataset, tmp_path / "whole", **options)
 
-    def stop(_: int) -> None:
-        raise KeyboardInterrupt
+    made = []
+
+    def stop(new: int) -> None:
+        made.append(new)
+        if sum(made) == 10:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         explain_dataset(model, dataset, tmp_path / "stopped", **options, on_progress=stop)
-    assert len(xai.open_run(tmp_path / "stopped").predictions().df()) == 8
+    stopped = xai.open_run(tmp_path / "stopped")
+    assert len(stopped.predictions().df()) == 8  # readers see whole parts, and the batch behind them is kept
+    assert list((tmp_path / "stopped" / "unfinished").iterdir())
     result = explain_dataset(model, dataset, tmp_path / "stopped", **options)
-    assert (result.explained, result.resumed) == (10, 8)
+    assert (result.explained, result.resumed) == (8, 10)
+    assert not list((tmp_path / "stopped" / "unfinished").iterdir())
     assert _rows(xai.open_run(tmp_path / "stopped")) == _rows(xai.open_run(tmp_path / "whole"))
 
 

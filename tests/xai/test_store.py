@@ -284,17 +284,6 @@ def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
     assert all((tmp_path / "a" / p).read_bytes() == (tmp_path / "b" / p).read_bytes() for p in parts)
 
 
-def test_parts_grow_in_a_large_run_so_that_it_does_not_come_to_have_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xai.store.GROWN_AFTER", 2)
-    with RunWriter(tmp_path / "run", CONFIG, part_size=1) as writer:
-        for index in range(11):
-            writer.add(prediction(f"m{index}"), [explanation(f"m{index}")])
-    parts = sorted((tmp_path / "run" / "predictions").iterdir())
-    assert [pq.read_metadata(part).num_rows for part in parts] == [1, 1, 4, 4, 1]
-
-
 def test_a_run_of_another_configuration_is_refused_by_the_names_that_differ(tmp_path: Path) -> None:
     RunWriter(tmp_path / "run", CONFIG).close()
     other = {**CONFIG, "model": {"name": "planted", "dtype": "float16"}, "method": "cplrp"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +21,9 @@ from xai.cli.common import (
     resumable,
 )
 from xai.display import out, print_frame, print_json, progress, records
+
+if TYPE_CHECKING:
+    from xai.pipeline import RunSummary
 
 KindName = Literal["logit", "log_probability", "contrastive"]
 
@@ -50,8 +54,13 @@ def explain(
     variant: Annotated[str | None, typer.Option(help="Prompt variant; the model's own by default.")] = None,
     with_none: Annotated[bool, typer.Option("--with-none/--without-none", help="Offer the none label.")] = True,
     batch_size: Annotated[int, typer.Option(min=1, help="Memes answered at once.")] = 8,
+    part_size: Annotated[int, typer.Option(min=1, help="Memes a part file.")] = 32,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N memes.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 512,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Models at work at a time; one a GPU by default, else one.")
+    ] = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
@@ -59,22 +68,23 @@ def explain(
     """Label memes and explain every label: predictions and relevance, in a run folder."""
     from xai.attribution.methods import get_method
     from xai.datasets import read_memes
-    from xai.models import load_model
+    from xai.models import ModelSource
     from xai.pipeline import explain_dataset
     from xai.prompts import PromptStyle
 
     options = get_method(method).parse_options(option or [])
     source = dataset_path(dataset)
+    modes = [name.mode for name in mode or [ModeName.BOTH]]
     total = sum(1 for _ in read_memes(source, images=images))
-    loaded = load_model(model, device=device, dtype=dtype)
-    style = PromptStyle(language=language, variant=variant or loaded.style.variant, with_none=with_none)
-    with resumable(), progress("explaining", min(total, limit or total)) as advance:
+    found = ModelSource(model, device, dtype)
+    style = PromptStyle(language=language, variant=variant or found.style().variant, with_none=with_none)
+    with resumable(), progress("explaining", min(total, limit or total) * len(modes)) as advance:
         result = explain_dataset(
-            loaded,
+            found,
             source,
             out_folder,
             task=task,
-            modes=[name.mode for name in mode or [ModeName.BOTH]],
+            modes=modes,
             method=method,
             targets=targets,
             target_kind=target_kind,
@@ -84,27 +94,33 @@ def explain(
             style=style,
             images=images,
             batch_size=batch_size,
+            part_size=part_size,
             limit=limit,
             max_new_tokens=max_new_tokens,
             options=options,
+            engine=engine,
+            workers=workers,
             on_progress=advance,
         )
-    _report_run(out_folder, result.explained, result.failed, result.resumed, as_json)
+    _report_run(out_folder, result, as_json)
     if result.failed:
         raise typer.Exit(DONE_WITH_FAILURES)
 
 
-def _report_run(folder: Path, explained: int, failed: int, resumed: int, as_json: bool) -> None:
+def _report_run(folder: Path, result: RunSummary, as_json: bool) -> None:
     from xai.store import open_run
 
     opened = open_run(folder)
     failures, changed = opened.failures().df(), len(opened.explanations().filter("target_choice_changed > 0"))
     if as_json:
-        counts = {"run": str(folder), "explained": explained, "failed": failed, "resumed": resumed}
-        print_json(counts | {"target_choice_changed": changed, "failures": records(failures)})
+        print_json(
+            {"run": str(folder)} | asdict(result) | {"target_choice_changed": changed, "failures": records(failures)}
+        )
         return
-    earlier = f", {resumed} were there already" if resumed else ""
-    out.print(f"{explained} explained, {failed} failed{earlier}: {folder}", markup=False, highlight=False)
+    earlier = f", {result.resumed} were there already" if result.resumed else ""
+    out.print(f"{result.explained} explained, {result.failed} failed{earlier}: {folder}", markup=False, highlight=False)
+    if result.halved:
+        out.print(f"memory was too small for {result.halved} batches, which were halved", highlight=False)
     if changed:
         what = "1 explanation is" if changed == 1 else f"{changed} explanations are"
         out.print(f"{what} of tokens that the model, as it explains, would not choose itself", highlight=False)
