@@ -14,11 +14,11 @@ import torch
 from xai.attribution.families import UnsupportedModelError
 from xai.attribution.ocr import apt_line, engine_names, get_engine
 from xai.attribution.verify import Verification, verify
+from xai.environment import installed_versions
 from xai.model_files import ModelFile
 from xai.models import files_of, load_processor, load_weights
 from xai.processors import reader_of
 from xai.schema import Mode
-from xai.store import installed_versions
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from xai.model_files import CONFIG, INDEX, ModelFile, model_files, refuse_unsafe
 from xai.planted import CHECKPOINT
 from xai.processors import Reader, TextProcessor, reader_of
 from xai.prompts import EncodedPrompt, PromptStyle, collate, encode_message
+from xai.weights import WeightsError, check_weight_files, refuse_drawn_weights
 
 SETTINGS_FILE = "xai.json"
 SAMPLED_VALUES = 256
@@ -332,8 +333,12 @@ def _weights(
     options |= (
         {"quantization_config": GgufConfig(dequantize=True)} if checkpoint.gguf_file else {"use_safetensors": True}
     )
-    model: nn.Module = loader.from_pretrained(checkpoint.source, **options)
-    return model.to(chosen).eval()
+    if not checkpoint.gguf_file:
+        check_weight_files(checkpoint.folder)
+    model, found = loader.from_pretrained(checkpoint.source, **options, output_loading_info=True)
+    refuse_drawn_weights(found["missing_keys"])
+    loaded: nn.Module = model.to(chosen).eval()
+    return loaded
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -364,6 +369,8 @@ def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
     """
     try:
         yield
+    except WeightsError as error:
+        raise ValueError(f"cannot load model {checkpoint.name!r}: {error}") from None
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "trust_remote_code" in str(error):

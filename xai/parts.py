@@ -5,9 +5,12 @@ A part number is committed by its predictions file, which is written last; see :
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +41,11 @@ RowTables = dict[Kind, pa.Table]
 
 KINDS: tuple[Kind, ...] = ("explanations", "failures", "predictions")
 """In the order of writing: predictions last, since they commit a part."""
+
+
+class RunWarning(UserWarning):
+    """Something about a folder that its user should know, though it goes on."""
+
 
 _TEXT, _REAL, _WHOLE = pa.string(), pa.float64(), pa.int64()
 SCHEMAS: dict[Kind, pa.Schema] = {
@@ -169,8 +177,15 @@ def row_tables(
     return {
         "predictions": as_table("predictions", [prediction_row(prediction, meme)] if prediction and meme else []),
         "explanations": as_table("explanations", map(explanation_row, explanations)),
-        "failures": as_table("failures", (failure.model_dump() for failure in failures)),
+        "failures": as_table("failures", (_without_folder(failure, meme).model_dump() for failure in failures)),
     }
+
+
+def _without_folder(failure: Failure, meme: Meme | None) -> Failure:
+    """The failure with the picture by its name: where it lies on this machine is nobody else's business."""
+    if meme is None or not isinstance(meme.image, Path) or not meme.image.parent.name:
+        return failure
+    return failure.model_copy(update={"reason": failure.reason.replace(str(meme.image), meme.image.name)})
 
 
 def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:
@@ -295,47 +310,79 @@ def part_paths(path: Path, kind: Kind) -> list[Path]:
     return [part for part in candidates if part.exists()]
 
 
-def remove_leftovers(path: Path) -> None:
-    """Deletes what a stop left behind: temporary files and parts of uncommitted numbers."""
+def leftovers(path: Path) -> list[Path]:
+    """What a stop left behind: temporary files and parts of uncommitted numbers."""
+    found = [path / ".run.json.tmp"] if (path / ".run.json.tmp").exists() else []
     for kind in KINDS:
         whole = set(part_paths(path, kind))
-        for entry in (path / kind).iterdir():
-            if entry not in whole and (entry.suffix == ".tmp" or entry.match("part-*.parquet")):
-                entry.unlink()
+        candidates = (path / kind).iterdir() if (path / kind).is_dir() else ()
+        found += [
+            one for one in candidates if one not in whole and (one.suffix == ".tmp" or one.match("part-*.parquet"))
+        ]
+    return [*found, *(path / "checksums").glob(".*.tmp")]
 
 
-def stored_keys(path: Path) -> set[Key]:
-    """Every meme and mode that the committed parts hold, explained or failed."""
-    keys: set[Key] = set()
-    for kind in ("predictions", "failures"):
-        for part in part_paths(path, kind):
-            rows = pq.read_table(part, columns=["meme_id", "mode"], partitioning=None).to_pylist()
-            keys |= {(row["meme_id"], row["mode"]) for row in rows}
-    return keys
+def remove_leftovers(path: Path) -> None:
+    """Deletes what a stop left behind."""
+    for file in leftovers(path):
+        file.unlink()
 
 
-def row_counts(path: Path) -> dict[str, int]:
-    """Rows of every kind in the committed parts."""
-    return {kind: sum(pq.read_metadata(part).num_rows for part in part_paths(path, kind)) for kind in sorted(KINDS)}
+def set_aside(path: Path, number: int) -> None:
+    """Takes a number out of the run; its files stay beside their places as ``*.damaged``."""
+    # The predictions first: without them the number is not there, so that a stop in between leaves it whole or out.
+    for kind in reversed(KINDS):
+        part = part_path(path, kind, number)
+        if part.exists():
+            os.replace(part, part.with_name(f"{part.name}.damaged"))
+        sync_folder(part.parent)
+
+
+def part_content(table: pa.Table) -> memoryview:
+    """The bytes of the part file of a table."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return memoryview(sink.getvalue())
 
 
 def write_part(path: Path, table: pa.Table) -> None:
     """Writes a part file, atomically."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd"))
+    write_bytes(path, part_content(table))
 
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text as UTF-8, atomically."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Writes a file, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Has ``write`` make the file beside its place and moves it there: whole or not at all, also when power fails."""
     temporary = path.with_name(f".{path.name}.tmp")
-    write(temporary)
-    _sync(temporary)
-    os.replace(temporary, path)
-    _sync(path.parent)
+    try:
+        write(temporary)
+        _sync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        # On a full disk, what was written of it would keep the space that others need.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder last through a power failure, where its file system can."""
+    try:
+        _sync(path)
+    except OSError as error:
+        # Some network file systems do not know this of folders, and keep names on their server anyhow.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
 
 
 def _sync(path: Path) -> None:
@@ -346,8 +393,15 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+"""What file systems answer that have no locks."""
+_held: set[int] = set()
+
+
 def lock_folder(path: Path) -> int:
     """Takes the folder's lock, which the system gives free when the process ends, however it ends.
+
+    A file system that has no locks is written all the same, with a warning.
 
     Returns:
         What :func:`unlock` takes.
@@ -360,15 +414,55 @@ def lock_folder(path: Path) -> int:
     descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            os.close(descriptor)
+            raise
+        warnings.warn(
+            f"the file system of {path.name!r} has no locks: see to it that no second process writes there",
+            RunWarning,
+            stacklevel=2,
+        )
+    _held.add(descriptor)
     return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process is writing the folder now, as far as the system can tell."""
+    try:
+        import fcntl
+
+        descriptor = os.open(path / ".lock", os.O_RDONLY)
+    except (ImportError, OSError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def unlock(lock: int) -> None:
     """Gives back what :func:`lock_folder` took."""
-    os.close(lock)
+    if lock in _held:  # else this is a fork, which has none
+        _held.discard(lock)
+        os.close(lock)
+
+
+def _leave_locks_to_the_parent() -> None:
+    """A helper process that outlives a killed writer must not keep the folder locked."""
+    for descriptor in _held:
+        with suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
 
 
 def to_json(value: object) -> str:

@@ -186,7 +186,7 @@ def explain_dataset(
 
     Raises:
         ValueError: the dataset or the run folder cannot be used as a whole.
-        RuntimeError: a device or a worker failed; nothing is lost, and the same call goes on.
+        RuntimeError: a device (``torch.AcceleratorError``) or the workers failed; the same call goes on.
     """
     work = Work(
         task=_task(task),

@@ -5,6 +5,7 @@
     run.json                     configuration, versions, seed, counts, state
     explanations/part-*.parquet  one row a meme, mode, target and method
     failures/part-*.parquet      record, stage, reason
+    checksums/part-*.json        rows, bytes and SHA-256 of the files of a number
     predictions/part-*.parquet   one row a meme and mode, with the meme itself
 
 What makes a stop at any instant harmless: everything about one meme and mode is added in one call and
@@ -12,14 +13,18 @@ lands in parts of one number, and the predictions part of that number is written
 no rows. It is the commit. Readers and a resuming writer see only the numbers that have one; other parts
 of an uncommitted number are removed on resuming and their memes are done again. So a meme is done with
 all its rows or not at all, and a run that was stopped holds, in the same order, the rows of one that was not.
+
+On resuming, every part is held against its checksums. A number that does not keep to them is set aside, and the first
+memes that are done again, which are its own, take its place.
 """
 
 from __future__ import annotations
 
+import errno
 import json
-import platform
-from collections.abc import Mapping, Sequence
-from importlib import metadata
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,25 +32,26 @@ from typing import Any, Self
 import duckdb
 import pyarrow as pa
 
+from xai.checksums import Examined, examine, row_counts, write_number
 from xai.database import connect
+from xai.environment import computing_environment, installed_versions
 from xai.parts import (
     KINDS,
     SCHEMAS,
     Key,
     Kind,
     RowTables,
+    RunWarning,
     committed,
     explanation_from_rows,
     lock_folder,
-    part_path,
     part_paths,
     remove_leftovers,
-    row_counts,
     row_tables,
-    stored_keys,
+    set_aside,
+    sync_folder,
     to_json,
     unlock,
-    write_part,
     write_text,
 )
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
@@ -55,7 +61,7 @@ FORMAT = 2
 
 It rises when what is there changes its place or meaning. A column that may be null can be added without: parts that
 were written before have null there, whatever they are read with."""
-_VERSIONED = ("meme-xai", "torch", "torchvision", "transformers", "tokenizers", "lxt", "zennit", "captum", "numpy")
+FOLDERS = (*KINDS, "checksums", "reports")
 
 
 class RunError(ValueError):
@@ -74,8 +80,10 @@ class RunWriter:
         part_size: memes a part file; at most so many are done again after a kill.
 
     Raises:
-        RunError: the folder holds something else or a run of another configuration, or another process
-            is writing it.
+        RunError: the folder holds something else or a run of another configuration, another process is writing it,
+            or it cannot be written: no space, no permission, a file system that is read-only. Later calls raise it
+            for the latter, too; what was written before is kept, and what was added is written by the next call that
+            can.
     """
 
     def __init__(self, path: str | Path, config: Mapping[str, Any], *, part_size: int = 16) -> None:
@@ -84,19 +92,19 @@ class RunWriter:
         self.path = Path(path)
         self._part_size = part_size
         self._buffer: list[RowTables] = []
-        _refuse_foreign(self.path)
-        for name in (*KINDS, "reports"):
-            (self.path / name).mkdir(parents=True, exist_ok=True)
-        self._lock: int | None = _locked(self.path)
-        try:
-            self._info = _opened_info(self.path, _plain(config))
-            remove_leftovers(self.path)
-            self._next = max(committed(self.path), default=-1) + 1
-            self._done = stored_keys(self.path)
-            self._write_info("running")
-        except BaseException:
-            self._release()
-            raise
+        self._is_broken = False
+        with _telling_what_to_do(self.path):
+            _refuse_foreign(self.path)
+            _make_folders(self.path)
+            self._lock: int | None = _locked(self.path)
+            try:
+                self._info = _opened_info(self.path, _plain(config))
+                remove_leftovers(self.path)
+                self._take_up()
+                self._write_info("running")
+            except BaseException:
+                self._release()
+                raise
 
     def numbers(self) -> set[int]:
         """The numbers of the parts that are whole."""
@@ -133,24 +141,33 @@ class RunWriter:
         # Converted at once, so that a record that cannot be stored fails alone and not with its whole part.
         self._buffer.append(row_tables(prediction, explanations, failures, meme))
         self._done.add(key)
-        if len(self._buffer) >= self._part_size:
+        if len(self._buffer) >= self._place()[1]:
             self.flush()
 
     def flush(self) -> None:
         """Writes what was added so far as one part."""
         if not self._buffer:
             return
-        write_block(self.path, self._next, self._buffer)
+        with self._writing():
+            write_block(self.path, self._place()[0], self._buffer)
+        if self._gaps:
+            self._gaps.pop(0)
+        else:
+            self._next += 1
         self._buffer.clear()
-        self._next += 1
 
     def close(self, *, finished: bool = True) -> None:
         """Writes what is left, brings ``run.json`` up to date and gives the folder free; may be called twice."""
         if self._lock is None:
             return
         try:
-            self.flush()
-            self._write_info("finished" if finished else "running")
+            if self._is_broken and not finished:
+                return
+            # A gap that is filled in part only would leave the rest of its memes at the end of the run.
+            if finished or not self._gaps:
+                self.flush()
+            with self._writing():
+                self._write_info("finished" if finished else "running")
         finally:
             self._release()
 
@@ -160,7 +177,51 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(finished=error is None)
+        with _telling_what_to_do(self.path):
+            self.close(finished=error is None)
+            if isinstance(error, OSError) and error.errno in _REFUSALS:
+                raise error  # of who writes parts by itself
+
+    def _place(self) -> tuple[int, int]:
+        """The number that is written next, and how many memes it is to have."""
+        if self._gaps:
+            return self._gaps[0]
+        return self._next, self._part_size
+
+    def _take_up(self) -> None:
+        """Learns what the run has; numbers that are damaged are set aside, to be filled again."""
+        self._done: set[Key] = set()
+        self._gaps: list[tuple[int, int]] = []
+        there = set(committed(self.path))
+        self._next = max(there, default=-1) + 1
+        for number in range(self._next):
+            found = examine(self.path, number, ("predictions", "failures"))
+            if number in there and not found.problems:
+                self._done |= found.keys()
+                continue
+            # As many as it held, so that no meme of another number comes to stand among its own.
+            self._gaps.append((number, found.n_records or self._part_size))
+            if number in there:
+                self._redo(found)
+
+    def _redo(self, found: Examined) -> None:
+        problems = "; ".join(f"{file} {what}" for file, what in found.problems)
+        warnings.warn(
+            f"run {self.path.name!r}: {problems}; the memes of this part are explained again, and its files are kept "
+            "beside it as *.damaged",
+            RunWarning,
+            stacklevel=5,
+        )
+        set_aside(self.path, found.number)
+        self._info["redone_parts"] = sorted({*self._info.get("redone_parts", []), found.number})
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Within the block, what cannot be written is said in one line; closing after an error does not try again."""
+        self._is_broken = True
+        with _telling_what_to_do(self.path):
+            yield
+        self._is_broken = False
 
     def _write_info(self, state: str) -> None:
         self._info |= {"state": state, "counts": row_counts(self.path)}
@@ -175,10 +236,10 @@ class RunWriter:
 
 def write_block(path: Path, number: int, rows: Sequence[RowTables]) -> None:
     """Writes rows as the part of a number: whole or not at all, since its predictions come last."""
-    for kind in KINDS:
-        table = pa.concat_tables([SCHEMAS[kind].empty_table(), *(tables[kind] for tables in rows)])
-        if table.num_rows or kind == "predictions":
-            write_part(part_path(path, kind, number), table)
+    tables = {
+        kind: pa.concat_tables([SCHEMAS[kind].empty_table(), *(tables[kind] for tables in rows)]) for kind in KINDS
+    }
+    write_number(path, number, tables, len(rows))
 
 
 def open_run(path: str | Path) -> Run:
@@ -310,7 +371,7 @@ def _rows(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
 def _refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path.name!r} is a file; give a folder for the run")
-    ours = {*KINDS, "reports", "run.json", ".lock", ".run.json.tmp"}
+    ours = {*FOLDERS, "run.json", ".lock", ".run.json.tmp"}
     if path.is_dir() and not (path / "run.json").exists():
         foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in ours)
         if foreign:
@@ -326,9 +387,41 @@ def _locked(path: Path) -> int:
         ) from None
 
 
+def _make_folders(path: Path) -> None:
+    for name in FOLDERS:
+        (path / name).mkdir(parents=True, exist_ok=True)
+    sync_folder(path.resolve().parent)
+
+
+@contextmanager
+def _telling_what_to_do(path: Path) -> Iterator[None]:
+    """Within the block, what the system refuses becomes one line that says what to do, without the folder's path."""
+    try:
+        yield
+    except OSError as error:
+        reason = _REFUSALS.get(error.errno or 0, f"{error.strerror or type(error).__name__}; see to it")
+        raise RunError(
+            f"run {path.name!r} cannot be written: {reason}, and start the same command again; nothing that the run "
+            "has is lost"
+        ) from error
+
+
+_REFUSALS = {
+    errno.ENOSPC: "no space is left on its disk; make some",
+    errno.EDQUOT: "your quota of its disk is used up; make some space",
+    errno.EFBIG: "a file would be larger than is allowed here; raise the limit (ulimit -f)",
+    errno.EROFS: "its file system is read-only; give another folder",
+    errno.EACCES: "you may not write there; give another folder, or yourself the permission",
+    errno.EPERM: "you may not write there; give another folder, or yourself the permission",
+}
+"""By error number what is the matter, and what to do."""
+
+
 def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    versions, environment = installed_versions(), computing_environment()
     if not (path / "run.json").exists():
-        return {"format": FORMAT, "config": config, "seed": config.get("seed"), "versions": installed_versions()}
+        made = {"format": FORMAT, "config": config, "seed": config.get("seed")}
+        return made | {"versions": versions, "environment": environment}
     info = _read_info(path)
     differing = sorted(_differences(info["config"], config))
     if differing:
@@ -336,9 +429,9 @@ def _opened_info(path: Path, config: dict[str, Any]) -> dict[str, Any]:
             f"run {path.name!r} was made with another configuration (differing: {', '.join(differing)}); "
             "use the same one to resume it, or another folder"
         )
-    versions = installed_versions()
-    if versions not in [info["versions"], *info.get("resumed_with", [])]:
-        info["resumed_with"] = [*info.get("resumed_with", []), versions]
+    for first, later, now in (("versions", "resumed_with", versions), ("environment", "resumed_in", environment)):
+        if now not in [info.get(first), *info.get(later, [])]:
+            info[later] = [*info.get(later, []), now]
     return info
 
 
@@ -361,17 +454,6 @@ def _read_info(path: Path) -> dict[str, Any]:
     if layout != FORMAT:
         raise RunError(f"run {path.name!r} has layout {layout}, this version reads {FORMAT}; explain it again")
     return info
-
-
-def installed_versions() -> dict[str, str]:
-    """The versions of Python and of the packages that a run depends on, as ``run.json`` has them."""
-    found = {"python": platform.python_version()}
-    for name in _VERSIONED:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from xai.checksums import examine
 from xai.parts import (
     KINDS,
     SCHEMAS,
@@ -25,7 +26,6 @@ from xai.parts import (
     committed,
     part_paths,
     remove_leftovers,
-    stored_keys,
     write_text,
 )
 from xai.store import write_block
@@ -47,9 +47,7 @@ class Unfinished:
         self._folder = run / FOLDER / f"{number:05d}"
         self._waiting: dict[Key, RowTables] = {}
         self._written = time.monotonic()
-        if self._folder.is_dir():
-            remove_leftovers(self._folder)
-        self.keys: frozenset[Key] = frozenset(stored_keys(self._folder))
+        self.keys: frozenset[Key] = frozenset(self._found())
         """Rows that are there from an earlier start."""
 
     def add(self, rows: Mapping[Key, RowTables]) -> None:
@@ -84,6 +82,17 @@ class Unfinished:
     def remove(self) -> None:
         """Delete it all: the part is written."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _found(self) -> set[Key]:
+        """The rows that are there; all are made again where a file is damaged."""
+        if not self._folder.is_dir():
+            return set()
+        remove_leftovers(self._folder)
+        found = [examine(self._folder, number, ("predictions", "failures")) for number in committed(self._folder)]
+        if any(one.problems for one in found):
+            self.remove()
+            return set()
+        return set().union(*(one.keys() for one in found))
 
 
 def _tables(folder: Path, kind: Kind) -> pa.Table:

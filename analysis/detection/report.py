@@ -10,8 +10,9 @@ from xai.analysis.detection.scored import Scored, Settings, scored_modes, task_o
 from xai.analysis.detection.sections import baselines, calibrations, confusions, detection, labels
 from xai.analysis.report import Report, Section
 from xai.analysis.statistics import LEVEL
+from xai.environment import installed_versions
 from xai.schema import Mode
-from xai.store import Run, installed_versions
+from xai.store import Run
 
 
 def detection_report(run: Run, settings: Settings | None = None, *, against: Run | None = None) -> Report:

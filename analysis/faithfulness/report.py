@@ -33,9 +33,10 @@ from xai.analysis.faithfulness.summaries import (
 )
 from xai.analysis.report import Chart, Picture, Report, Section, Series, Table, formatted
 from xai.analysis.statistics import LEVEL, N_DRAWS
+from xai.environment import installed_versions
 from xai.parts import to_json
 from xai.schema import MODES
-from xai.store import Run, installed_versions
+from xai.store import Run
 
 DIRECTIONS = "↑ higher is better, ↓ lower is better"
 N_MEMES = 2

@@ -18,7 +18,7 @@ from typing import Any
 from tests.benchmarks.harness import PACKAGE, ROOT, Record, Settings, child_command, report_peak
 from tests.benchmarks.tables import print_markdown, print_record, print_summary
 
-ROWS = ("speed", "labels", "length", "methods", "occlusion", "curves", "alignment", "analysis", "pipeline")
+ROWS = ("speed", "labels", "length", "methods", "occlusion", "curves", "alignment", "analysis", "pipeline", "flat")
 PACKAGES = ("meme-xai", "torch", "transformers", "captum", "lxt", "zennit", "numpy", "inseq")
 OUT = Path("runs/bench.json")
 INTERRUPTED = 130

@@ -223,7 +223,7 @@ def run_until_killed(path: Path) -> None:
         writer._release()  # as the system does when a process ends
 
 
-@pytest.mark.parametrize("renames", range(11))
+@pytest.mark.parametrize("renames", range(15))
 def test_a_run_stopped_at_any_rename_and_resumed_has_the_rows_of_an_undisturbed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:

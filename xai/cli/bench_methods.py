@@ -89,8 +89,8 @@ def _facts(model: VisionLanguageModel, n: int, names: list[str], modes: list[Mod
 
     from xai.analysis.faithfulness.rescoring import Perturbation
     from xai.attribution.methods import get_method
+    from xai.environment import installed_versions
     from xai.planted.evaluate import EVALUATION_SEED
-    from xai.store import installed_versions
 
     return {
         "model": model.describe(),

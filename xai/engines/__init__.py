@@ -18,6 +18,10 @@ from xai.models import ModelSource, VisionLanguageModel
 EngineName = Literal["local", "ray"]
 
 
+class WorkerError(RuntimeError):
+    """Workers cannot be kept at work; what was done is kept, and the message says how to go on."""
+
+
 class Engine(Protocol):
     """Something that has models."""
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from xai.blocks import Block, BlockExplainer, Count, Work
+from xai.engines import WorkerError
 from xai.models import ModelSource
 
 RETRIES = 1
@@ -56,7 +57,7 @@ class RayEngine:
         try:
             found: dict[str, Any] | ValueError = ray.get(task.remote(self._source, self._work))
         except ray.exceptions.RayError as error:
-            raise RuntimeError(f"no Ray worker can be started; see Ray's log ({str(error).splitlines()[0]})") from error
+            raise WorkerError(f"no Ray worker can be started; see Ray's log ({str(error).splitlines()[0]})") from error
         if isinstance(found, ValueError):
             raise found
         return found
@@ -70,7 +71,7 @@ class RayEngine:
                     del waiting[number]
                     yield count
         if waiting:
-            raise RuntimeError(
+            raise WorkerError(
                 f"{len(waiting)} blocks were not done, since their workers cannot be kept alive; "
                 "see Ray's log, and start again: it goes on where it was"
             )
@@ -95,7 +96,7 @@ class RayEngine:
         )
         for row in results.iter_rows():
             if row["error"] is not None:
-                raise RuntimeError(row["error"])
+                raise WorkerError(row["error"])
             yield row["number"], Count(**{name: row[name] for name in asdict(Count())})
 
 

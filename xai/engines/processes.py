@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from xai.blocks import Block, BlockExplainer, Count, Work
-from xai.engines import threads_for
+from xai.engines import WorkerError, threads_for
 from xai.models import ModelSource, VisionLanguageModel
 
 
@@ -70,7 +70,7 @@ def _advice() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool:
-        raise RuntimeError(
+        raise WorkerError(
             "a worker died, mostly for want of memory: take fewer workers or a smaller batch; "
             "the same command goes on where it was"
         ) from None
