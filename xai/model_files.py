@@ -146,7 +146,7 @@ def _described(folder: Path, path: Path, weights: set[str], gguf_file: str | Non
     what = "chat template" if name.startswith("additional_chat_templates/") else _READ.get(name)
     if what is None:
         return ModelFile(name, "other", form, size, "not used")
-    if gguf_file and name not in _READ_BESIDE_GGUF:
+    if gguf_file and name not in _READ_BESIDE_GGUF | _VOCABULARIES:
         return ModelFile(name, what, form, size, "not used", "the GGUF file has it")
     instead = "tokenizer.json" if name in _VOCABULARIES else WEIGHTS if name == INDEX else None
     if instead is not None and (folder / instead).is_file():

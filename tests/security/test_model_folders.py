@@ -274,6 +274,7 @@ def test_nor_is_anything_else_opened_beside_a_gguf_file(originals: dict[str, Pat
     shutil.copytree(originals["Qwen3"], tmp_path / "gguf", ignore=lambda *_: ["config.json", "tokenizer.json"])
     folder = tmp_path / "gguf"
     litter(folder)
+    (folder / "vocab.json").unlink()  # it would be read, and is no vocabulary
     shutil.copy(packed, folder)
     listed = {file.name for file in files_of(folder) if file.use == "read"}
     assert packed.name in listed
