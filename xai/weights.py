@@ -8,7 +8,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-INDEX = "model.safetensors.index.json"
+from xai.model_files import INDEX, WEIGHTS
+
 _REMEDY = "download the model again, or copy the file from where it is whole"
 _NAMED = 3
 
@@ -49,8 +50,10 @@ def refuse_drawn_weights(missing: Collection[str]) -> None:
 
 
 def _weight_files(folder: Path) -> list[str]:
+    if (folder / WEIGHTS).is_file():  # then transformers reads no index
+        return [WEIGHTS]
     if not (folder / INDEX).is_file():
-        return [name for name in ("model.safetensors",) if (folder / name).is_file()]
+        return []
     try:
         return sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):

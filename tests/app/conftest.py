@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,14 @@ from xai.store import open_run
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> :red[$x^2$] [link](https://example.org) **bold** `code` &amp;"
 HOSTILE_ID = 'evil"><script>alert(1)</script>'
 OTHER_SCRIPTS = {"arabic": ("ar", "هذا ليس خبرا عاديا أبدا"), "chinese": ("zh", "这不是一个普通的消息")}
+
+
+@pytest.fixture(autouse=True)
+def _the_same_main_module() -> Iterator[None]:
+    """Streamlit puts its page in the place of the main module, which processes that are started later would run."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="session")

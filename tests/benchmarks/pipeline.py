@@ -34,6 +34,7 @@ N_MEMES, N_SMALL = 66_000, 200
 N_PICTURES = 500
 """Different pictures of the 66,000 memes; opened for each meme all the same."""
 _in_model = [0.0]
+_noise = np.random.default_rng(0)
 
 
 @method(name="timed", needs=["gradients"], source="attnlrp, timed")
@@ -48,10 +49,9 @@ def timed(model: Any, inputs: Any, targets: Any) -> Any:
 @method(name="stub", needs=["forwards"], source="no model")
 def stub(model: Any, inputs: Any, targets: Any) -> Any:
     """Noise in the shape of an explanation, without a forward."""
-    values = np.random.default_rng(0)
     with borrow(model, inputs, targets, gradients=False) as (_, batch):
-        rows = [values.standard_normal(batch.sequence_length)]
-        rows += list(values.standard_normal((4, len(batch.image_positions))))
+        rows = [_noise.standard_normal(batch.sequence_length)]
+        rows += list(_noise.standard_normal((4, len(batch.image_positions))))
         return [placed(batch, target, 1.0, rows) for target in targets]
 
 
@@ -88,7 +88,7 @@ def _beside_the_model(folder: Path, settings: Settings) -> Iterator[Record]:
     )
     for name, model, n, wanted in (
         ("the model that ships", planted, 64, None),
-        ("6 layers of width 1024, full prompt", larger, 8, SHARE),
+        ("6 layers of width 1024, full prompt", larger, 4, SHARE),
     ):
         memes = write_planted(folder / f"memes-{n}", settings.rounds(n), 41)
         shares = []

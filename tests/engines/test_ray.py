@@ -27,14 +27,14 @@ def poison() -> Callable[[], None]:
     """What a worker begins with: the picture of one meme takes the process along, as a fault in a decoder does."""
 
     def begin() -> None:  # within a function, so that it is sent as it is and not by the name of this module
-        open_image = Meme.open_image
+        read_picture = Meme.read_picture
 
-        def deadly(meme: Meme) -> object:
+        def deadly(meme: Meme, max_pixels: int) -> object:
             if meme.id == POISON and "poisoned" in str(meme.image):
                 os.kill(os.getpid(), signal.SIGKILL)
-            return open_image(meme)
+            return read_picture(meme, max_pixels)
 
-        Meme.open_image = deadly  # type: ignore[method-assign, assignment]
+        Meme.read_picture = deadly  # type: ignore[method-assign, assignment]
 
     return begin
 

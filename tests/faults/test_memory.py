@@ -9,6 +9,7 @@ import pytest
 
 import xai
 from tests.benchmarks.flat import MIB, Watched, watch
+from xai.engines.local import MOST_THREADS
 from xai.store import RunWriter, open_run
 from xai.verify import check_run
 
@@ -26,7 +27,9 @@ def test_memory_and_open_files_stay_flat_over_hundreds_of_explanations_with_fail
     assert found.n_explanations > 300
     assert found.n_failures >= N_MEMES // 10
     assert found.growth() < MOST_MIB * MIB
-    assert len(set(found.files)) == 1
+    # A thread that makes prompts may have a picture open while they are counted.
+    assert max(found.files) - min(found.files) <= MOST_THREADS
+    assert min(found.files[-10:]) == min(found.files[:10])
 
 
 def test_a_leak_of_one_mebibyte_a_batch_would_be_seen() -> None:
