@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -20,11 +21,21 @@ from xai.schema import Explanation, Failure, Meme, Mode, Prediction, Stage
 
 @dataclass(frozen=True)
 class Batch:
-    """Memes that are answered at once, with their prompts, which may be on the way."""
+    """Memes that are answered at once, with their prompts, which may be on the way; those of ``wanted`` are explained.
+
+    All are answered even where few are wanted, since the last digits of an answer depend on its batch.
+    """
 
     job: Job
     memes: Sequence[Meme]
     prompts: Sequence[Future[EncodedPrompt | Failure] | EncodedPrompt | Failure]
+    wanted: Collection[str]
+
+
+class Halved(NamedTuple):
+    """How often memory was too small for a batch."""
+
+    times: int
 
 
 @dataclass(frozen=True)
@@ -52,23 +63,28 @@ def _expected_length(meme: Meme, mode: Mode) -> float:
     return length
 
 
-def explain_batch(batch: Batch, given: GivenAnswers | None = None) -> tuple[list[Row], int]:
-    """The rows of a batch, one a meme in its order, and how often it was halved.
+def explain_batch(batch: Batch, given: GivenAnswers | None = None) -> Iterator[Row | Halved]:
+    """The rows of a batch, one a meme that is wanted, as they are made; first, how often the batch was halved, if so.
 
     Raises:
         torch.AcceleratorError: the device failed, and no record did.
     """
-    job, halved = batch.job, 0
+    job = batch.job
     prompts = {
         meme.id: found.result() if isinstance(found, Future) else found
         for meme, found in zip(batch.memes, batch.prompts, strict=True)
     }
     readable = [meme for meme in batch.memes if isinstance(prompts[meme.id], EncodedPrompt)]
     if given is None:
-        answers, halved = _answers(job, readable, [one for one in prompts.values() if isinstance(one, EncodedPrompt)])
+        encodings = [one for one in prompts.values() if isinstance(one, EncodedPrompt)]
+        answers, halved = _answers(job, readable, encodings)
+        if halved:
+            yield Halved(halved)
     else:
         answers = {meme.id: _given(job, meme, given) for meme in readable}
-    return [_row(job, meme, prompts[meme.id], answers.get(meme.id)) for meme in batch.memes], halved
+    for meme in batch.memes:
+        if meme.id in batch.wanted:
+            yield _row(job, meme, prompts[meme.id], answers.get(meme.id))
 
 
 def encoded(job: Job, meme: Meme) -> EncodedPrompt | Failure:

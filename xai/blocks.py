@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xai.batches import Batch, Row, died, encoded, explain_batch, like_length
+from xai.batches import Batch, Halved, Row, died, encoded, explain_batch, like_length
 from xai.choice import TargetChoice
 from xai.given import GivenAnswers
 from xai.jobs import Job
@@ -136,7 +136,7 @@ class BlockExplainer:
                         yield open_block.close(self._folder)
                         open_block = None
                     else:
-                        yield open_block.add(*explain_batch(batch, self._work.given))
+                        yield from map(open_block.add, explain_batch(batch, self._work.given))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
                 if open_block is not None:
@@ -154,10 +154,10 @@ class BlockExplainer:
                     if opened.lacks([(meme.id, job.mode)]):
                         deaths = opened.unfinished.begin((meme.id, job.mode))
                         if deaths < DEATHS:
-                            made = explain_batch(Batch(job, [meme], [encoded(job, meme)]), self._work.given)
+                            batch = Batch(job, [meme], [encoded(job, meme)], [meme.id])
+                            yield from map(opened.add, explain_batch(batch, self._work.given))
                         else:
-                            made = [died(job, meme, deaths)], 0
-                        yield opened.add(*made)
+                            yield opened.add(died(job, meme, deaths))
                         opened.keep()
             yield opened.close(self._folder)
 
@@ -168,8 +168,8 @@ class BlockExplainer:
             memes = [record for record in block.records if isinstance(record, Meme)]
             for job in self._jobs:
                 for batch in like_length(memes, job.mode, self._work.batch_size):
-                    if opened.lacks((meme.id, job.mode) for meme in batch):
-                        yield opened, Batch(job, batch, [pool.submit(encoded, job, meme) for meme in batch])
+                    if wanted := [meme.id for meme in batch if opened.lacks([(meme.id, job.mode)])]:
+                        yield opened, Batch(job, batch, [pool.submit(encoded, job, meme) for meme in batch], wanted)
             yield opened, None
 
 
@@ -197,12 +197,13 @@ class _OpenBlock:
         """Whether any of these rows is not there."""
         return any(key not in self.block.done and key not in self.unfinished.keys for key in keys)
 
-    def add(self, rows: Sequence[Row], halved: int) -> Count:
-        new = [row for row in rows if self.lacks([row.key])]
-        self.made |= {row.key: row for row in new}
-        self.unfinished.add({row.key: row.tables for row in new})
-        failed = sum(row.failed for row in new)
-        return Count(len(new) - failed, failed, 0, halved)
+    def add(self, made: Row | Halved) -> Count:
+        """Take a row, and say what it is; or what else is to be counted."""
+        if isinstance(made, Halved):
+            return Count(halved=made.times)
+        self.made[made.key] = made
+        self.unfinished.add(made.key, made.tables)
+        return Count(failed=1) if made.failed else Count(explained=1)
 
     def close(self, folder: Path) -> Count:
         """Write the part, and count what was not counted batch by batch."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,9 +49,9 @@ class Unfinished:
         self.keys: frozenset[Key] = frozenset(self._found())
         """Rows that are there from an earlier start."""
 
-    def add(self, rows: Mapping[Key, RowTables]) -> None:
-        """Remember rows, and write what there is if that was last done a while ago."""
-        self._waiting |= rows
+    def add(self, key: Key, row: RowTables) -> None:
+        """Remember a row, and write what there is if that was last done a while ago."""
+        self._waiting[key] = row
         if time.monotonic() - self._written > SECONDS:
             self.keep()
 
