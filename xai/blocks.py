@@ -68,6 +68,10 @@ class Work:
             job.check()
         return jobs
 
+    def config(self, model: VisionLanguageModel) -> dict[str, Any]:
+        """What decides the explanations of a model, in JSON values; raises as :meth:`jobs` does."""
+        return self.jobs(model)[0].config()
+
 
 @dataclass(frozen=True)
 class Block:

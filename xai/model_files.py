@@ -65,7 +65,7 @@ def model_files(folder: Path, gguf_file: str | None = None) -> list[ModelFile]:
     Args:
         gguf_file: name of the GGUF file whose content is read instead of what ``config.json`` describes.
     """
-    weights = {gguf_file} if gguf_file else set(_weight_names(folder))
+    weights = {gguf_file} if gguf_file else set(weight_names(folder))
     found = [_described(folder, path, weights, gguf_file) for path in sorted(folder.rglob("*")) if path.is_file()]
     missing = sorted(weights - {file.name for file in found})
     found += [ModelFile(name, "weights", "", 0, "missing", "the settings name it") for name in missing]
@@ -94,7 +94,7 @@ def refuse_unsafe(folder: Path, name: str, gguf_file: str | None = None) -> None
         return
     settings = _json(folder / CONFIG)
     named = [value for _, value in _everywhere(settings, "transformers_weights") if value is not None]
-    for weights in [*map(str, named), *_weight_names(folder)]:
+    for weights in [*map(str, named), *weight_names(folder)]:
         _refuse_weights(weights, name)
     pickles = sorted(path.name for path in folder.glob("*") if path.suffix in PICKLES)
     if settings and pickles and not any(folder.glob(f"*{SAFETENSORS}")):
@@ -120,7 +120,7 @@ def _refuse_weights(weights: str, name: str) -> None:
         raise ValueError(f"{name!r} names {weights!r} as its weights, outside of its own folder; get the model anew")
 
 
-def _weight_names(folder: Path) -> list[str]:
+def weight_names(folder: Path) -> list[str]:
     """The files of weights that transformers reads, as it chooses among them; none where there is nothing to choose."""
     named = _json(folder / CONFIG).get("transformers_weights")
     first = WEIGHTS if (folder / WEIGHTS).is_file() else INDEX

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from xai.model_files import INDEX, WEIGHTS
+from xai.model_files import INDEX, weight_names
 
 _REMEDY = "download the model again, or copy the file from where it is whole"
 _NAMED = 3
@@ -50,11 +49,7 @@ def refuse_drawn_weights(missing: Collection[str]) -> None:
 
 
 def _weight_files(folder: Path) -> list[str]:
-    if (folder / WEIGHTS).is_file():  # then transformers reads no index
-        return [WEIGHTS]
-    if not (folder / INDEX).is_file():
-        return []
-    try:
-        return sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise WeightsError(f"{INDEX!r} cannot be read; {_REMEDY}") from None
+    names = weight_names(folder)
+    if not names and (folder / INDEX).is_file():
+        raise WeightsError(f"{INDEX!r} cannot be read; {_REMEDY}")
+    return names

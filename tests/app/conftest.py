@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.app.browser import Browser
+from tests.app.serving import Explorer
 from xai.analysis.rationale.agreement import agreement_tables, write_agreement
 from xai.app.library import Library
 from xai.app.settings import Settings
@@ -31,6 +33,14 @@ def _the_same_main_module() -> Iterator[None]:
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
+
+
+@pytest.fixture(scope="module")
+def browser(explorer: Explorer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A window on the explorer that a module of tests started."""
+    window = Browser(explorer.address, tmp_path_factory.mktemp("profile"))
+    yield window
+    window.close()
 
 
 @pytest.fixture(scope="session")

@@ -37,13 +37,6 @@ def explorer(opened: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         running.stop()
 
 
-@pytest.fixture(scope="module")
-def browser(explorer: Explorer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    window = Browser(explorer.address, tmp_path_factory.mktemp("profile"))
-    yield window
-    window.close()
-
-
 @pytest.fixture(autouse=True)
 def _no_errors(browser: Browser) -> Iterator[None]:
     """Whatever a test does, the console stays silent and nothing is fetched from elsewhere."""

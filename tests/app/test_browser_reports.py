@@ -33,13 +33,6 @@ def explorer(
     running.stop()
 
 
-@pytest.fixture(scope="module")
-def browser(explorer: Explorer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    window = Browser(explorer.address, tmp_path_factory.mktemp("profile"))
-    yield window
-    window.close()
-
-
 @pytest.fixture(autouse=True)
 def _no_errors(browser: Browser) -> Iterator[None]:
     yield

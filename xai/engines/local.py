@@ -22,7 +22,7 @@ class LocalEngine:
 
     def config(self) -> dict[str, Any]:
         """What decides the explanations; see :class:`xai.engines.Engine`."""
-        return self._work.jobs(self._model)[0].config()
+        return self._work.config(self._model)
 
     def run(self, folder: Path, blocks: Iterable[Block]) -> Generator[Count, None, None]:
         """Make the part of each block, and say after every batch what came of it."""

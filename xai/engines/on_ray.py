@@ -122,7 +122,7 @@ class _Worker:
 
 def _config(source: ModelSource, work: Work) -> dict[str, Any] | ValueError:
     try:
-        return work.jobs(source.load())[0].config()
+        return work.config(source.load())
     except ValueError as error:
         return error
 

@@ -93,7 +93,7 @@ def _model() -> VisionLanguageModel:
 
 
 def _config(work: Work) -> dict[str, Any]:
-    return work.jobs(_model())[0].config()
+    return work.config(_model())
 
 
 def _explain(work: Work, folder: Path, block: Block) -> Count:
