@@ -106,6 +106,16 @@ def cohen_kappas(first: np.ndarray, second: np.ndarray) -> Statistic:
     return statistic
 
 
+def pooled_cohen_kappa(first: np.ndarray, second: np.ndarray) -> Statistic:
+    """Cohen's (1960) kappa of label presence, ``(n_samples, 1, 3)``: every pair of item and label is a subject."""
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        a, b, observed = (_means(weights, x).mean(1, keepdims=True) for x in (first, second, first == second))
+        return adjusted(observed, a * b + (1 - a) * (1 - b))
+
+    return statistic
+
+
 def fleiss_kappas(given: np.ndarray) -> Statistic:
     """Fleiss' (1971) kappa of label presence, ``(n_samples, 1 + n_labels, 3)``: all labels pooled, then each.
 

@@ -142,7 +142,7 @@ def _results(
         parts = [found, measures, presence[:, :1], *(alpha(weights) for alpha in of_all), cohen, presence[:, 1:]]
         return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)
 
-    intervals = _intervals(statistic, len(annotations.items), n_draws, seed)
+    intervals = with_intervals(statistic, len(annotations.items), n_draws, seed)
     triples = iter([intervals[at : at + 3] for at in range(0, len(intervals), 3)])
     return _Results(
         pairs=[list(islice(triples, len(OF_PAIRS) + n_labels)) for _ in pairs],
@@ -152,7 +152,8 @@ def _results(
     )
 
 
-def _intervals(statistic: Statistic, n: int, n_draws: int, seed: int) -> list[Interval]:
+def with_intervals(statistic: Statistic, n: int, n_draws: int, seed: int) -> list[Interval]:
+    """The values of a statistic of ``n`` items, with bootstrap intervals if there are draws, else with unknown ones."""
     if n_draws:
         return bootstrap(statistic, n, n_draws=n_draws, seed=seed)
     return [Interval(float(value), np.nan, np.nan) for value in statistic(np.ones((1, n)))[0]]
