@@ -22,10 +22,11 @@ MOST_DETAILED = 150
 """Labels up to which a stage has every coefficient: what chance gives takes a minute for 350 labels, and the kappa of a
 label that is given twice says nothing."""
 _NOTE = (
-    "fleiss and cohen are kappas of label presence: every pair of item and label that somebody used is a subject, rated "
-    "present or absent. fleiss and perfect (the share of items to which all annotators gave the same set) are of the "
-    "items that all annotated; cohen and jaccard (the mean of |A∩B|/|A∪B|, 1 where both are empty) are means over "
-    f"pairs of annotators, each of the items that both annotated. In brackets: {LEVEL:.0%} bootstrap intervals over items."
+    "fleiss and cohen are kappas of label presence: every pair of item and label that somebody used is a subject, "
+    "rated present or absent. fleiss and perfect (the share of items to which all annotators gave the same set) are of "
+    "the items that all annotated; cohen and jaccard (the mean of |A∩B|/|A∪B|, 1 where both are empty) are means over "
+    "pairs of annotators, each of the items that both annotated. "
+    f"In brackets: {LEVEL:.0%} bootstrap intervals over items."
 )
 
 
@@ -96,9 +97,9 @@ def gold_section(gold: Sequence[Gold], votes: int | None) -> Section:
     undecided = [{"item": one.item, "undecided": "; ".join(one.undecided)} for one in known if one.undecided]
     return Section(
         title="Gold",
-        text=f"A label is gold if {needed} gave it. Pairs are so of names that are gold themselves. Where no label of a "
-        "stage has the votes for such a name, or two that exclude each other have equally many, none is given, and the "
-        "stage is undecided there: people decide, not the order of the labels.",
+        text=f"A label is gold if {needed} gave it. Pairs are so of names that are gold themselves. Where no label of "
+        "a stage has the votes for such a name, or two that exclude each other have equally many, none is given, and "
+        "the stage is undecided there: people decide, not the order of the labels.",
         tables=(
             Table.of("gold_counts", "Gold derived", pd.DataFrame([counts])),
             Table.of("undecided", "Undecided", pd.DataFrame(undecided, columns=["item", "undecided"]), n_shown=20),

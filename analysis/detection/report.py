@@ -65,7 +65,7 @@ def _name(run: Run) -> str:
 
 def _facts(run: Run, settings: Settings, against: Run | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "run": _run_facts(run),
+        "run": run_facts(run),
         "task": f"{settings.task.name} version {settings.task.version}",
         "label for none": f"{settings.task.none_label}: {settings.none_label}",
         "intervals": f"{LEVEL:.0%}, percentile bootstrap over memes, {settings.n_draws} draws",
@@ -76,10 +76,11 @@ def _facts(run: Run, settings: Settings, against: Run | None) -> dict[str, Any]:
         "seed": settings.seed,
         "computed with": installed_versions(),
     }
-    return facts if against is None else facts | {"against": _run_facts(against)}
+    return facts if against is None else facts | {"against": run_facts(against)}
 
 
-def _run_facts(run: Run) -> dict[str, Any]:
+def run_facts(run: Run) -> dict[str, Any]:
+    """What a report says of a run: how it was made, and with which versions."""
     config = {name: run.config.get(name) for name in ("dataset", "modes", "prompt", "model", "limit", "answers")}
     return {"name": _name(run), "state": run.info["state"], **config, "versions": run.info["versions"]} | (
         {"resumed with": run.info["resumed_with"]} if "resumed_with" in run.info else {}
