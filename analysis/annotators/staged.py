@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 from xai.analysis.annotators.annotations import Annotations, Labels
+from xai.datasets import read_memes
+from xai.schema import Meme
+from xai.tasks import Task
 
 BETWEEN = ": "
 """Stands between what a pair is of and what it says of it."""
@@ -79,6 +83,15 @@ class Gold(NamedTuple):
     n_annotators: int
 
 
+def staging_of(tasks: Sequence[Task], annotations: Annotations) -> Staging:
+    """The stages of a task; one stage of the labels that were given, without a task."""
+    if len(tasks) < 2:
+        return Staging({"labels": tasks[0].label_names if tasks else annotations.labels})
+    stages = {task.name.rpartition("/")[2]: task for task in tasks}
+    exclusive = {stage for stage, task in stages.items() if all(label.alone for label in task.labels)}
+    return Staging({stage: task.label_names for stage, task in stages.items()}, frozenset(exclusive))
+
+
 def name_of(pair: str) -> str:
     """What a pair is of."""
     return pair.rpartition(BETWEEN)[0]
@@ -111,6 +124,33 @@ def majority_gold(annotations: Annotations, staging: Staging, *, votes: int | No
         raise ValueError(f"{votes} votes of {n} annotators; give a number from 1 to {n}")
     rows = zip(annotations.items, zip(*annotations.sets, strict=True), strict=True)
     return [_gold(item, [one for one in row if one is not None], staging, votes) for item, row in rows]
+
+
+def gold_memes(gold: Sequence[Gold], dataset: Path | None = None) -> list[Meme]:
+    """The items as memes with their gold labels, or the memes of a dataset with those of the items of their ids.
+
+    What is undecided, and how many annotated the item, become metadata.
+
+    Raises:
+        ValueError: the dataset cannot be read, or has no meme of an item.
+    """
+    if dataset is None:
+        return [_labelled(Meme(id=one.item), one) for one in gold]
+    found = {one.item: one for one in gold}
+    memes = {meme.id: meme for meme in read_memes(dataset) if isinstance(meme, Meme)}
+    missing = [item for item in found if item not in memes]
+    if missing:
+        raise ValueError(
+            f"{dataset.name!r} has no meme {missing[0]!r}, which was annotated"
+            + (f", nor {len(missing) - 1} others" if len(missing) > 1 else "")
+            + "; give the dataset that was annotated"
+        )
+    return [_labelled(memes[item], one) for item, one in found.items()]
+
+
+def _labelled(meme: Meme, gold: Gold) -> Meme:
+    about = {"annotators": gold.n_annotators} | ({"undecided": list(gold.undecided)} if gold.undecided else {})
+    return meme.model_copy(update={"labels": gold.labels, "metadata": {**meme.metadata, **about}})
 
 
 def _of_facet(

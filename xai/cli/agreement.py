@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from xai.cli.common import JsonOption, app
+from xai.cli.common import JsonOption, app, dataset_path
 from xai.display import print_report
 
 if TYPE_CHECKING:
+    from xai.analysis.annotators.staged import Gold
     from xai.analysis.report import Report
 
 FilesArgument = Annotated[
@@ -36,21 +37,54 @@ def agreement(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the report; NAME-agreement.* beside the file by default.")
     ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(metavar="JSONL", help="Write the labels that most annotators gave, as a dataset.")
+    ] = None,
+    votes: Annotated[
+        int | None, typer.Option(min=1, help="Annotators that a gold label needs; by default more than half.")
+    ] = None,
+    memes: Annotated[
+        str | None, typer.Option(metavar="DATASET", help="The memes that get the gold labels; by default ids alone.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Agreement of annotators who give any number of labels: kappas, alpha, and what chance would give."""
+    """Agreement of annotators who give any number of labels: kappas, alpha, what chance would give, and their gold."""
     from xai.analysis.annotators.annotations import read_annotations
     from xai.analysis.annotators.report import annotator_report
-    from xai.tasks import load_task
+    from xai.analysis.annotators.staged import majority_gold, staging_of
+    from xai.analysis.annotators.staged_report import gold_section, staged_report
+    from xai.datasets import jsonl_path
+    from xai.tasks import load_stages
 
-    known = load_task(task) if task else None
+    if gold is None and (votes is not None or memes is not None):
+        raise ValueError("--votes and --memes are of the gold labels; name their file with --gold")
+    known = load_stages(task) if task else ()
     annotations = read_annotations(files, item=item, annotators=annotator or (), task=known)
-    report = annotator_report(
-        annotations, min_count=min_count, occurrence=occurrence, n_draws=draws, seed=seed, files=[f.name for f in files]
-    )
+    staging = staging_of(known, annotations)
+    settings = {"n_draws": draws, "seed": seed, "min_count": min_count, "files": [file.name for file in files]}
+    if staging.later:
+        report = staged_report(annotations, staging, occurrence=occurrence, **settings)
+    else:
+        report = annotator_report(annotations, occurrence=occurrence, **settings)
+    if gold is not None:
+        derived = majority_gold(annotations, staging, votes=votes)
+        _write_gold(jsonl_path(gold), derived, None if memes is None else dataset_path(memes))
+        report = report.model_copy(
+            update={
+                "sections": (*report.sections, gold_section(derived, votes)),
+                "headline": (*report.headline, "gold_counts"),
+            }
+        )
     folder, name = (out_folder, "agreement") if out_folder else (files[0].parent, f"{files[0].stem}-agreement")
     paths = _write(report, folder, name)
     print_report(report, paths["html"], as_json)
+
+
+def _write_gold(path: Path, gold: list[Gold], dataset: Path | None) -> None:
+    from xai.analysis.annotators.staged import gold_memes
+    from xai.datasets import write_memes
+
+    write_memes(path, gold_memes(gold, dataset))
 
 
 def _write(report: Report, folder: Path, name: str) -> dict[str, Path]:
