@@ -189,7 +189,8 @@ def masi(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def adjusted(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Observed, expected, and (o - e) / (1 - e), stacked on a last axis."""
     left = np.where(expected < 1 - 1e-12, 1 - expected, np.nan)
-    return np.stack([observed, expected, (observed - expected) / left], axis=-1)
+    more = np.where(np.abs(observed - expected) < 1e-12, 0.0, observed - expected)
+    return np.stack([observed, expected, more / left], axis=-1)
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -140,10 +140,9 @@ def gold_memes(gold: Sequence[Gold], dataset: Path | None = None) -> list[Meme]:
     memes = {meme.id: meme for meme in read_memes(dataset) if isinstance(meme, Meme)}
     missing = [item for item in found if item not in memes]
     if missing:
+        more = f", nor {len(missing) - 1} other{'s' * (len(missing) > 2)}" if len(missing) > 1 else ""
         raise ValueError(
-            f"{dataset.name!r} has no meme {missing[0]!r}, which was annotated"
-            + (f", nor {len(missing) - 1} others" if len(missing) > 1 else "")
-            + "; give the dataset that was annotated"
+            f"{dataset.name!r} has no meme {missing[0]!r}, which was annotated{more}; give the whole dataset"
         )
     return [_labelled(memes[item], one) for item, one in found.items()]
 

@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from pydantic import JsonValue
 
 from xai.analysis.annotators.annotations import Annotations
 from xai.analysis.annotators.multilabel import PER_ITEM, fleiss_kappas, pooled_cohen_kappa, set_agreement
@@ -30,7 +29,7 @@ _NOTE = (
 )
 
 
-def staged_report(
+def agreement_report(
     annotations: Annotations,
     staging: Staging,
     *,
@@ -40,27 +39,34 @@ def staged_report(
     seed: int = 0,
     files: Sequence[str] = (),
 ) -> Report:
-    """Agreement by stage and on whole combinations; of the first stage, and of others with up to
-    :data:`MOST_DETAILED` labels in use, every coefficient of :func:`annotator_report`, too.
+    """Of a task with one stage :func:`annotator_report`; of one with several, agreement by stage and on whole
+    combinations, and :func:`annotator_report` of the first stage and of others with up to :data:`MOST_DETAILED` labels
+    in use.
 
-    Tables: ``facets``, ``facet_pairs``; those of a stage alone end in its number, ``measures_1``.
+    Tables of several stages: ``facets``, ``facet_pairs``; those of a stage alone end in its number, ``measures_1``.
 
     Raises:
         ValueError: no two annotators share an item.
     """
+
+    def detailed(one: Annotations) -> Report:
+        return annotator_report(
+            one, min_count=min_count, occurrence=occurrence, n_draws=n_draws, seed=seed, files=files
+        )
+
+    if not staging.later:
+        return detailed(annotations)
     facets = facet_annotations(annotations, staging)
     details = {
-        stage: annotator_report(facets[stage], min_count=min_count, occurrence=occurrence, n_draws=n_draws, seed=seed)
+        stage: detailed(facets[stage])
         for stage in staging.stages
         if stage == staging.names or (stage in facets and len(facets[stage].labels) <= MOST_DETAILED)
     }
     found = {facet: _Found(one, n_draws, seed) for facet, one in facets.items()}
-    facts = {
-        name: value for name, value in next(iter(details.values())).facts.items() if name not in ("files", "classes")
-    }
+    facts = {name: value for name, value in details[staging.names].facts.items() if name != "classes"}
     return Report(
         title="Annotator agreement by stage",
-        facts={"files": list(files), "stages": _sizes(facets), **facts},
+        facts={**facts, "labels used": {facet: len(one.labels) for facet, one in facets.items()}},
         headline=("facets",),
         sections=(
             Section(
@@ -82,8 +88,14 @@ def staged_report(
     )
 
 
+def with_gold(report: Report, gold: Sequence[Gold], votes: int | None) -> Report:
+    """The report with what became of the items when gold was derived from their annotations."""
+    sections, headline = (*report.sections, gold_section(gold, votes)), (*report.headline, "gold_counts")
+    return report.model_copy(update={"sections": sections, "headline": headline})
+
+
 def gold_section(gold: Sequence[Gold], votes: int | None) -> Section:
-    """What became of the items when gold was derived from their annotations."""
+    """How many items have gold labels, and where it is undecided; ``votes`` as for :func:`majority_gold`."""
     known = [one for one in gold if one.labels is not None]
     counts = {
         "items": len(gold),
@@ -178,10 +190,6 @@ def _numbered(staging: Staging, details: Mapping[str, Report]) -> list[Section]:
         if stage in details
         for section in details[stage].sections
     ]
-
-
-def _sizes(facets: Mapping[str, Annotations]) -> dict[str, JsonValue]:
-    return {facet: f"{len(one.labels)} labels used" for facet, one in facets.items()}
 
 
 def _text(staging: Staging) -> str:

@@ -11,7 +11,6 @@ from xai.cli.common import JsonOption, app, dataset_path
 from xai.display import print_report
 
 if TYPE_CHECKING:
-    from xai.analysis.annotators.staged import Gold
     from xai.analysis.report import Report
 
 FilesArgument = Annotated[
@@ -50,10 +49,9 @@ def agreement(
 ) -> None:
     """Agreement of annotators who give any number of labels: kappas, alpha, what chance would give, and their gold."""
     from xai.analysis.annotators.annotations import read_annotations
-    from xai.analysis.annotators.report import annotator_report
-    from xai.analysis.annotators.staged import majority_gold, staging_of
-    from xai.analysis.annotators.staged_report import gold_section, staged_report
-    from xai.datasets import jsonl_path
+    from xai.analysis.annotators.staged import gold_memes, majority_gold, staging_of
+    from xai.analysis.annotators.staged_report import agreement_report, with_gold
+    from xai.datasets import write_memes
     from xai.tasks import load_stages
 
     if gold is None and (votes is not None or memes is not None):
@@ -61,30 +59,17 @@ def agreement(
     known = load_stages(task) if task else ()
     annotations = read_annotations(files, item=item, annotators=annotator or (), task=known)
     staging = staging_of(known, annotations)
-    settings = {"n_draws": draws, "seed": seed, "min_count": min_count, "files": [file.name for file in files]}
-    if staging.later:
-        report = staged_report(annotations, staging, occurrence=occurrence, **settings)
-    else:
-        report = annotator_report(annotations, occurrence=occurrence, **settings)
+    report = agreement_report(
+        annotations, staging, min_count=min_count, occurrence=occurrence, n_draws=draws, seed=seed,
+        files=[file.name for file in files],
+    )  # fmt: skip
     if gold is not None:
         derived = majority_gold(annotations, staging, votes=votes)
-        _write_gold(jsonl_path(gold), derived, None if memes is None else dataset_path(memes))
-        report = report.model_copy(
-            update={
-                "sections": (*report.sections, gold_section(derived, votes)),
-                "headline": (*report.headline, "gold_counts"),
-            }
-        )
+        write_memes(gold, gold_memes(derived, None if memes is None else dataset_path(memes)))
+        report = with_gold(report, derived, votes)
     folder, name = (out_folder, "agreement") if out_folder else (files[0].parent, f"{files[0].stem}-agreement")
     paths = _write(report, folder, name)
     print_report(report, paths["html"], as_json)
-
-
-def _write_gold(path: Path, gold: list[Gold], dataset: Path | None) -> None:
-    from xai.analysis.annotators.staged import gold_memes
-    from xai.datasets import write_memes
-
-    write_memes(path, gold_memes(gold, dataset))
 
 
 def _write(report: Report, folder: Path, name: str) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Reads answers of IRON-Meme's stages as the benchmark's own evaluation does: leniently about what is around the JSON."""
+"""Reads answers of IRON-Meme's stages as the benchmark's own evaluation does: whatever stands around the JSON."""
 
 from __future__ import annotations
 

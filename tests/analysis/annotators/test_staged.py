@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +18,10 @@ from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
 
 from xai.analysis.annotators.annotations import Annotations
 from xai.analysis.annotators.staged import COMBINED, Staging, facet_annotations, majority_gold
-from xai.analysis.annotators.staged_report import MOST_DETAILED, gold_section, staged_report
+from xai.analysis.annotators.staged_report import MOST_DETAILED, agreement_report, gold_section
+from xai.analysis.report import read_report
+from xai.datasets import read_memes, write_memes
+from xai.schema import Meme
 
 NAMES = ("Voter", "Celebrity")
 VIEWPOINTS = tuple(f"{name}: {value}" for name in NAMES for value in ("in-group", "out-group"))
@@ -142,7 +151,7 @@ def _noisy(base: set[str], rng: np.random.Generator) -> set[str]:
 
 
 def table(name: str, annotations: Annotations, n_draws: int = 0) -> pd.DataFrame:
-    return staged_report(annotations, STAGING, n_draws=n_draws).table(name).frame
+    return agreement_report(annotations, STAGING, n_draws=n_draws).table(name).frame
 
 
 @pytest.mark.parametrize("facet", ["identities", "viewpoints", "roles", COMBINED])
@@ -184,7 +193,7 @@ def test_items_that_not_all_annotated_count_in_pairs_and_not_in_perfect() -> Non
 
 
 def test_intervals_hold_the_value_and_stages_with_few_labels_have_every_coefficient() -> None:
-    report = staged_report(drawn(), STAGING, n_draws=50)
+    report = agreement_report(drawn(), STAGING, n_draws=50)
     facets = report.table("facets").frame
     assert ((facets["fleiss_low"] <= facets["fleiss"]) & (facets["fleiss"] <= facets["fleiss_high"])).all()
     assert facets["fleiss_low"].lt(facets["fleiss_high"]).all()
@@ -194,6 +203,70 @@ def test_intervals_hold_the_value_and_stages_with_few_labels_have_every_coeffici
 def test_a_stage_with_too_many_labels_has_its_row_alone() -> None:
     names = tuple(f"name {n}" for n in range(MOST_DETAILED + 1))
     wide = Staging({"names": ("a",), "pairs": tuple(f"a: {name}" for name in names)})
-    report = staged_report(of((set(wide.stages["pairs"]), {"a"}), ({"a"}, {"a"}), staging=wide), wide, n_draws=0)
+    report = agreement_report(of((set(wide.stages["pairs"]), {"a"}), ({"a"}, {"a"}), staging=wide), wide, n_draws=0)
     assert [table.name for table in report.tables if table.name.startswith("measures")] == ["measures_1"]
     assert report.table("facets").frame["facet"].tolist() == ["names", "pairs"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Three annotators of three memes, in the words of iron-meme, and the memes."""
+    rows = (
+        (["voter", "Voter: ingroup", "Voter: hero"], ["Voter", "Voter: in-group", "Voter: winner"], []),
+        (["Celebrity: hero"], ["Celebrity: Hero"], ["Celebrity: villain"]),
+        (["Voter"], None, None),
+    )
+    names = ("kim", "lee", "mia")
+    lines = [{"id": f"m{n}", **dict(zip(names, row, strict=True))} for n, row in enumerate(rows)]
+    (tmp_path / "given.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_memes(tmp_path / "memes.jsonl", [Meme(id=f"m{n}", text=f"meme {n}", labels=("Men",)) for n in range(4)])
+    return tmp_path
+
+
+def xai(folder: Path, *arguments: str, check: int = 0) -> str:
+    command = [sys.executable, "-m", "xai.cli", "agreement", "given.jsonl", "--draws", "0", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=folder,
+        env={**os.environ, "COLUMNS": "160"},
+    )  # fmt: skip
+    assert done.returncode == check, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_command_reports_by_stage_and_writes_gold_into_the_dataset(files: Path) -> None:
+    printed = xai(files, "--task", "iron-meme", "--gold", "gold.jsonl", "--memes", "memes.jsonl")
+    assert all(facet in printed for facet in ("identities", "viewpoints", "roles", COMBINED))
+    memes = {meme.id: meme for meme in read_memes(files / "gold.jsonl") if isinstance(meme, Meme)}
+    assert {name: meme.labels for name, meme in memes.items()} == {
+        "m0": ("Voter", "Voter: in-group"), "m1": ("Celebrity", "Celebrity: hero"), "m2": None,
+    }  # fmt: skip
+    assert memes["m0"].text == "meme 0"
+    assert memes["m0"].metadata == {"annotators": 3, "undecided": ["Voter: roles"]}
+    assert memes["m1"].metadata["undecided"] == ["Celebrity: viewpoints"]
+    report = read_report(files / "given-agreement.json")
+    assert report.table("gold_counts").frame["with gold"].tolist() == [2]
+    assert report.table("undecided").frame["item"].tolist() == ["m0", "m1"]
+
+
+def test_without_memes_the_gold_has_ids_and_labels_and_fewer_votes_give_more_of_them(files: Path) -> None:
+    xai(files, "--task", "iron-meme", "--gold", "gold.jsonl", "--votes", "1")
+    first = next(iter(read_memes(files / "gold.jsonl")))
+    assert isinstance(first, Meme)
+    assert first.labels == ("Voter", "Voter: in-group", "Voter: hero", "Voter: winner")
+    assert first.text == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--votes", "2"), "name their file with --gold"),
+        (("--gold", "gold.csv"), "name the file gold.jsonl"),
+        (("--gold", "gold.jsonl", "--votes", "4"), "from 1 to 3"),
+        (("--gold", "gold.jsonl", "--memes", "few.jsonl"), "has no meme 'm1', which was annotated, nor 1 other;"),
+        (("--task", "aha-memes"), "is no label of task 'aha-memes'"),
+    ],
+)
+def test_what_cannot_be_derived_is_refused_with_what_to_do(files: Path, arguments: tuple[str, ...], said: str) -> None:
+    write_memes(files / "few.jsonl", [Meme(id="m0", text="meme 0")])
+    assert said in " ".join(xai(files, *arguments, check=2).split())
+    assert not (files / "gold.jsonl").exists()

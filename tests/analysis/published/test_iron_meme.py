@@ -38,7 +38,7 @@ def test_micro_and_both_macros_are_those_worked_out_by_hand() -> None:
     # Two of three answers are right, and two of four gold labels found.
     assert (found["micro_precision"], found["micro_recall"]) == (2 / 3, 2 / 4)
     assert found["micro_f1"] == pytest.approx(4 / 7)
-    # Of the four labels that occur one is right throughout and three never; two of the six of the inventory do not occur.
+    # Of the four labels that occur one is right throughout and three never; the inventory has two more.
     assert found["macro_f1"] == pytest.approx(1 / 4)
     assert found["macro_all_f1"] == pytest.approx(1 / 6)
 
