@@ -6,24 +6,30 @@ or a role counts only with the right identity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 from pydantic import JsonValue
 from scipy.stats import rankdata
 
+from xai.analysis.detection.answered import Answers, answers_of
 from xai.analysis.detection.comparison import compare
-from xai.analysis.detection.labelsets import LabelSets
+from xai.analysis.detection.labelsets import LabelSets, indicator
 from xai.analysis.detection.pairs import Pair
 from xai.analysis.detection.report import run_facts
-from xai.analysis.detection.scored import Scored, Settings, scored_modes
+from xai.analysis.detection.scored import Scored, Settings
 from xai.analysis.detection.scores import EACH, OVERALL, Additive, set_measures
 from xai.analysis.report import Chart, Report, Section, Series, Table
 from xai.analysis.statistics import LEVEL, Interval, bootstrap, holm
 from xai.environment import installed_versions
-from xai.schema import Mode
+from xai.schema import ALL_MODES, Mode
+from xai.stages import ALL_GOLD
 from xai.store import Run
+from xai.tasks import Task
 
 BETWEEN = ": "
 """Stands between the identity of a pair and what is said of it."""
@@ -62,13 +68,113 @@ def staged_score_report(
     )
 
 
+class HasSettings(Protocol):
+    """What the scores of one stage depend on beside its run."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+
+def sections(run: Run, scoring: HasSettings) -> list[Section]:
+    """The scores of one stage's run alone, which does not know the memes that the stage was not asked about.
+
+    Raises:
+        ValueError: the run has no gold labels.
+    """
+    stages, settings = {_stage_of(run): run}, {_stage_of(run): scoring.settings}
+    scored = scored_stages(stages, settings)
+    return [detection(scored), labels(scored), parsing(stages, scored), frequency(scored)]
+
+
+def _stage_of(run: Run) -> str:
+    return str(run.config["task"]).rpartition("/")[2]
+
+
 def scored_stages(stages: Mapping[str, Run], settings: Mapping[str, Settings]) -> dict[str, dict[Mode, Scored]]:
     """The answers of every stage and mode beside their gold labels.
+
+    A meme that a stage was not asked about, since an earlier one had given it no label, has an answer without labels
+    there: what the earlier stage missed, the later one misses.
 
     Raises:
         ValueError: a stage has no gold labels.
     """
-    return {stage: scored_modes(run, settings[stage]) for stage, run in stages.items() if stage in settings}
+    unasked = unasked_memes(stages)
+    return {stage: _scored(run, settings[stage], unasked[stage]) for stage, run in stages.items()}
+
+
+def _scored(run: Run, settings: Settings, unasked: Mapping[Mode, Mapping[str, Sequence[str]]]) -> dict[Mode, Scored]:
+    answered = answers_of(run, settings.task)
+    modes = [mode for mode in ALL_MODES if mode in answered or mode in unasked]
+    if not modes:
+        raise ValueError(f"stage {run.path.name!r} has no gold labels to score against; add 'labels' to its dataset")
+    return {
+        mode: Scored(mode, _with_unasked(answered.get(mode), unasked.get(mode, {}), settings.task), settings)
+        for mode in modes
+    }
+
+
+def unasked_memes(stages: Mapping[str, Run]) -> dict[str, dict[Mode, dict[str, list[str]]]]:
+    """By stage and mode the memes that it was not asked about, each with its gold labels of all stages.
+
+    Those whose gold labels are not known are left out, and so are those that failed.
+    """
+    gold = _gold_of_all_stages(next(iter(stages.values())))
+    found: dict[str, dict[Mode, dict[str, list[str]]]] = {}
+    nothing: set[tuple[Mode, str]] = set()
+    for stage, run in stages.items():
+        column = "gold_labels" if run.config.get("stages_on") == "gold" else "labels"
+        rows = run.predictions().project(f"mode, meme_id, coalesce(len({column}), 0)").fetchall()
+        found[stage] = {}
+        for mode, meme_id in sorted(nothing - {(mode, meme_id) for mode, meme_id, _ in rows}):
+            if (mode, meme_id) in gold:
+                found[stage].setdefault(mode, {})[meme_id] = gold[mode, meme_id]
+        nothing |= {(mode, meme_id) for mode, meme_id, n in rows if not n}
+    return found
+
+
+def _gold_of_all_stages(first: Run) -> dict[tuple[Mode, str], list[str]]:
+    rows = first.predictions().filter("gold_labels IS NOT NULL").project("mode, meme_id, metadata").fetchall()
+    known = ((mode, meme_id, json.loads(metadata).get(ALL_GOLD)) for mode, meme_id, metadata in rows)
+    return {(mode, meme_id): list(labels) for mode, meme_id, labels in known if labels is not None}
+
+
+def _with_unasked(answers: Answers | None, unasked: Mapping[str, Sequence[str]], task: Task) -> Answers:
+    """The answers with empty ones to memes that were not asked about, given with their gold labels of all stages."""
+    if answers is not None and not unasked:
+        return answers
+    n = len(unasked)
+    matched = [[name for name in map(task.match_label, labels) if name is not None] for labels in unasked.values()]
+    gold = indicator(matched, task.label_names)
+    added = Answers(
+        ids=tuple(unasked),
+        sets=LabelSets(task.label_names, gold, np.zeros_like(gold)),
+        n_without_gold=0,
+        n_failed=0,
+        n_unknown_labels=0,
+        unparsed=np.zeros(n, dtype=bool),
+        verbalised=np.full(n, np.nan),
+        sequence=np.full(n, np.nan),
+    )
+    return added if answers is None else _joined(answers, added)
+
+
+def _joined(first: Answers, added: Answers) -> Answers:
+    """Answers and those that count as answers to memes which stand among the failed ones of the first."""
+    parts = (first, added)
+    return replace(
+        first,
+        ids=first.ids + added.ids,
+        sets=LabelSets(
+            first.sets.names,
+            np.concatenate([one.sets.gold for one in parts]),
+            np.concatenate([one.sets.predicted for one in parts]),
+        ),
+        n_failed=max(first.n_failed - len(added.ids), 0),
+        unparsed=np.concatenate([one.unparsed for one in parts]),
+        verbalised=np.concatenate([one.verbalised for one in parts]),
+        sequence=np.concatenate([one.sequence for one in parts]),
+    )
 
 
 def stage_measures(sets: LabelSets) -> Additive:
@@ -199,18 +305,21 @@ def labels(scored: Stages) -> Section:
     return Section(
         title="Labels",
         text="Labels that occur in gold or answers, by their support: the memes whose gold has them.",
-        tables=(Table.of("labels", "Labels", pd.concat(frames, ignore_index=True), n_shown=60),),
+        tables=(Table.of("stage_labels", "Labels", pd.concat(frames, ignore_index=True), n_shown=60),),
     )
 
 
 def parsing(stages: Mapping[str, Run], scored: Stages) -> Section:
     """How many answers could not be parsed, and which labels were discarded."""
-    counts = [_parsed(stage, mode, one) for stage, mode, one in _each(scored)]
+    unasked = unasked_memes(stages)
+    counts = [_parsed(stage, mode, one, len(unasked[stage].get(mode, ()))) for stage, mode, one in _each(scored)]
     discarded = [frame for stage, run in stages.items() for frame in [_discarded(stage, run)] if len(frame)]
     columns = ["stage", "mode", "label", "answers"]
     return Section(
         title="Parsing",
-        text="Labels outside the inventory are discarded: they are kept as they were written, and count for nothing.",
+        text="An answer that could not be parsed, and one that a stage was not asked for, since an earlier stage had "
+        "given it nothing to ask about, are without labels. Labels outside the inventory are discarded: they are kept "
+        "as they were written, and count for nothing. Memes that failed otherwise are not scored.",
         tables=(
             Table.of("parsing", "What was read", pd.DataFrame(counts)),
             Table.of(
@@ -327,13 +436,13 @@ def _columns(found: Mapping[str, Interval], names: list[str]) -> dict[str, float
     return {column: value for name in names for column, value in found[name].columns(name).items()}
 
 
-def _parsed(stage: str, mode: Mode, one: Scored) -> dict[str, object]:
+def _parsed(stage: str, mode: Mode, one: Scored, n_unasked: int) -> dict[str, object]:
     answers, n = one.answers, len(one.sets)
     n_read, n_discarded = int(answers.sets.predicted.sum()), answers.n_unknown_labels
     given = n_read + n_discarded
     return {
-        "stage": stage, "mode": mode, "memes": n,
-        "unparsed": int(answers.unparsed.sum()), "unparsed_share": float(answers.unparsed.mean()),
+        "stage": stage, "mode": mode, "memes": n, "not asked": n_unasked,
+        "unparsed": int(answers.unparsed.sum()), "unparsed_share": answers.unparsed.sum() / max(n - n_unasked, 1),
         "labels": n_read, "discarded": n_discarded,
         "discarded_share": n_discarded / given if given else np.nan,
         "failed": answers.n_failed, "without gold": answers.n_without_gold,
