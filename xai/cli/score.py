@@ -74,7 +74,8 @@ def _score_stages(
 ) -> tuple[Report, Path]:
     """The report of all stages, and the page that was written of it."""
     from xai.analysis.detection.scored import Settings, task_of_run
-    from xai.analysis.published.iron_meme import N_RANDOM, staged_score_report
+    from xai.analysis.published.iron_measures import N_RANDOM
+    from xai.analysis.published.iron_meme import staged_score_report
     from xai.analysis.report import write_report
     from xai.stages import open_stages
 
