@@ -35,9 +35,9 @@ class Stage:
         return str(self.run.config.get("stages_on", "nothing"))
 
     @property
-    def each(self) -> list[tuple[dict[str, object], Scored]]:
-        """Every mode: what a row of a table says of it, and its answers."""
-        return [({"stage": self.name, "mode": mode}, one) for mode, one in self.modes.items()]
+    def each(self) -> list[tuple[dict[str, str | int], Mode, Scored]]:
+        """Every mode: what a row of a table says of it, its name, and its answers."""
+        return [({"stage": self.name, "mode": mode}, mode, one) for mode, one in self.modes.items()]
 
 
 def scored_stages(stages: Mapping[str, Run], settings: Mapping[str, Settings]) -> list[Stage]:

@@ -86,7 +86,7 @@ def detection(stages: Sequence[Stage]) -> Section:
     """Precision, recall and F1 of every stage and mode, and what random labels score."""
     rows, full, random, floor = [], [], [], []
     for stage in stages:
-        for key, one in stage.each:
+        for key, _, one in stage.each:
             found, drawn = _intervals(one), _drawn(one)
             # A stage that was told the gold identities is no better than chance where chance with them does as well.
             how = _RANDOM[stage.told == "gold" and _RANDOM[True] in drawn]
@@ -132,7 +132,9 @@ def labels(stages: Sequence[Stage]) -> Section:
 
 def parsing(stages: Sequence[Stage]) -> Section:
     """How many answers could not be parsed, and which labels were discarded."""
-    counts = [_parsed(stage, key, one) for stage in stages for key, one in stage.each]
+    counts = [
+        {**key, **_parsed(one, stage.n_unasked.get(mode, 0))} for stage in stages for key, mode, one in stage.each
+    ]
     discarded = pd.concat([_discarded(stage) for stage in stages], ignore_index=True)
     return Section(
         title="Parsing",
@@ -152,7 +154,7 @@ def frequency(stages: Sequence[Stage]) -> Section:
     """Whether frequent labels are found better."""
     rows, series = [], []
     for stage in stages:
-        for key, one in stage.each:
+        for key, _, one in stage.each:
             found, frame = frequency_and_f1(one.sets, n_draws=one.settings.n_draws, seed=one.settings.seed)
             rows.append({**key, "labels": len(frame), **found.columns("spearman")})
             x, y = (tuple(frame[column].astype(float)) for column in ("frequency", "f1"))
@@ -213,9 +215,11 @@ def _compared(stage: Stage, other: Stage, pair: Pair) -> pd.DataFrame:
         n_swaps=settings.n_swaps, n_draws=settings.n_draws, seed=settings.seed,
     )  # fmt: skip
     frame = frame[(frame["name"] == "") & frame["measure"].isin(_COMPARED)].drop(columns="name")
-    key = {"stage": stage.name, "mode": pair.first.name, "memes": len(mine)}
-    for place, (column, value) in enumerate({**key, "told_first": stage.told, "told_second": other.told}.items()):
-        frame.insert(place, column, value)
+    frame.insert(0, "memes", len(mine))
+    for column, value in (
+        ("told_second", other.told), ("told_first", stage.told), ("mode", pair.first.name), ("stage", stage.name),
+    ):  # fmt: skip
+        frame.insert(0, column, value)
     return frame
 
 
@@ -253,13 +257,13 @@ def _occurring(stage: Stage) -> pd.DataFrame:
     return frame.sort_values(["mode", "support"], ascending=[True, False], kind="stable")
 
 
-def _parsed(stage: Stage, key: Mapping[str, object], one: Scored) -> dict[str, object]:
-    answers, n_unasked = one.answers, stage.n_unasked.get(one.name, 0)
+def _parsed(one: Scored, n_unasked: int) -> dict[str, int | float]:
+    answers = one.answers
     n, n_asked = len(one.sets), len(one.sets) - n_unasked
     n_read, n_discarded = int(answers.sets.predicted.sum()), answers.n_unknown_labels
     n_unparsed, n_given = int(answers.unparsed.sum()), n_read + n_discarded
     return {
-        **key, "memes": n, "not asked": n_unasked,
+        "memes": n, "not asked": n_unasked,
         "unparsed": n_unparsed, "unparsed_share": n_unparsed / n_asked if n_asked else float("nan"),
         "labels": n_read, "discarded": n_discarded,
         "discarded_share": n_discarded / n_given if n_given else float("nan"),
@@ -270,7 +274,8 @@ def _parsed(stage: Stage, key: Mapping[str, object], one: Scored) -> dict[str, o
 def _discarded(stage: Stage) -> pd.DataFrame:
     """The labels outside the inventory as they were written, the commonest first."""
     found = stage.run.predictions().project("mode, unnest(unknown_labels) AS label")
-    frame = found.aggregate("mode, label, count(*) AS answers", "mode, label").order("answers DESC, mode, label").df()
+    counted = found.aggregate("mode, label, count(*) AS answers", "mode, label").order("answers DESC, mode, label")
+    frame: pd.DataFrame = counted.df()
     frame.insert(0, "stage", stage.name)
     return frame
 
