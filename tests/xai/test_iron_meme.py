@@ -6,7 +6,7 @@ import json
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xai.tasks import Label, Task, load_stages, load_task
@@ -96,6 +96,7 @@ def _plural(words: str) -> str:
 noise = st.sampled_from(["", " ", "-", "_", ".", "  ", "/", "'", "\t", "–"])
 
 
+@settings(deadline=None)
 @given(st.sampled_from(IDENTITIES.labels), st.data())
 def test_every_identity_is_found_whatever_its_case_punctuation_and_number(label: Label, data: st.DataObject) -> None:
     spelling = data.draw(st.sampled_from((label.name, *label.aliases)))
@@ -108,6 +109,7 @@ def test_every_identity_is_found_whatever_its_case_punctuation_and_number(label:
     assert identities(noisy).labels == (label.name,)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(ROLES.label_names), st.booleans(), st.booleans())
 def test_every_role_is_found_with_its_identity_alone(label: str, as_list: bool, plural: bool) -> None:
     name, _, role = label.rpartition(": ")
@@ -215,6 +217,7 @@ loose = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from([IDENTITIES, VIEWPOINTS, ROLES]),
     pieces | loose.map(lambda x: json.dumps({"identities": x, "roles": x})),
@@ -231,6 +234,7 @@ def test_no_text_raises_and_spans_point_to_what_is_written(task: Task, text: str
         assert text[span.start - 1] == text[span.end] == '"'
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(ROLES.label_names), unique=True, max_size=6),
     st.sampled_from(["{}", "hm {}", "```\n{}\n```"]),

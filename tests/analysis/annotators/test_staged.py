@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, jaccard_score
 from statsmodels.stats.inter_rater import aggregate_raters, fleiss_kappa
@@ -122,6 +122,7 @@ def test_whole_combinations_join_a_name_with_a_label_of_every_later_stage() -> N
 sets = st.frozensets(st.sampled_from(ALL), max_size=5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(sets, sets, sets), min_size=1, max_size=8))
 def test_gold_is_what_a_plain_count_says(rows: list[tuple[frozenset[str], ...]]) -> None:
     for row, gold in zip(rows, majority_gold(of(*map(tuple, rows)), STAGING), strict=True):  # type: ignore[arg-type]
