@@ -33,6 +33,7 @@ def code_of(page: str) -> str:
         ("adding-an-ocr-engine.md", ["['TOTAL', 'REVENUE', '12']"]),
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
+        ("iron-meme.md", ["label='Voter: hero'"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
         ("ground-truth.md", ["words 1.0 cause"]),
         ("faithfulness.md", ["rumour goes first"]),
@@ -52,7 +53,15 @@ def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "page", ["adding-a-family.md", "adding-a-method.md", "adding-an-ocr-engine.md", "annotators.md", "categories.md"]
+    "page",
+    [
+        "adding-a-family.md",
+        "adding-a-method.md",
+        "adding-an-ocr-engine.md",
+        "annotators.md",
+        "categories.md",
+        "iron-meme.md",
+    ],
 )
 def test_a_page_is_in_the_navigation_and_has_code(page: str) -> None:
     assert page in (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
