@@ -90,7 +90,7 @@ def _plural(words: str) -> str:
     """As English has it for the last word of a name; written for the tests alone."""
     if words.endswith("y"):
         return words[:-1] + "ies"
-    return words if words.endswith("s") else words + "s"
+    return words if words.endswith(("s", "+")) else words + "s"
 
 
 noise = st.sampled_from(["", " ", "-", "_", ".", "  ", "/", "'", "\t", "–"])
