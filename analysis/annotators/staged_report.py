@@ -15,16 +15,16 @@ from xai.analysis.annotators.staged import COMBINED, Gold, Staging, facet_annota
 from xai.analysis.report import Report, Section, Table
 from xai.analysis.statistics import LEVEL, N_DRAWS, Interval, Statistic, weighted_mean
 
-_OF_PAIRS = ("cohen", "jaccard", "exact")
-_OF_ALL = ("fleiss", "perfect")
+_OF_PAIRS = ("cohen_kappa", "jaccard", "exact_match")
+_OF_ALL = ("fleiss_kappa", "perfect_agreement")
 MOST_DETAILED = 150
 """Labels up to which a stage has every coefficient: what chance gives takes a minute for 350 labels, and the kappa of a
 label that is given twice says nothing."""
 _NOTE = (
-    "fleiss and cohen are kappas of label presence: every pair of item and label that somebody used is a subject, "
-    "rated present or absent. fleiss and perfect (the share of items to which all annotators gave the same set) are of "
-    "the items that all annotated; cohen and jaccard (the mean of |A∩B|/|A∪B|, 1 where both are empty) are means over "
-    "pairs of annotators, each of the items that both annotated. "
+    "The kappas are of label presence: every pair of item and label that somebody used is a subject, rated present or "
+    "absent. Fleiss' kappa and perfect agreement, the share of items to which all annotators gave the same set, are of "
+    "the items that all annotated; Cohen's kappa and jaccard, the mean of |A∩B|/|A∪B| (1 where both are empty), are "
+    "means over pairs of annotators, each of the items that both annotated. "
     f"In brackets: {LEVEL:.0%} bootstrap intervals over items."
 )
 
@@ -149,7 +149,7 @@ class _Found:
             "items": len(self.complete),
             "labels_used": len(self.annotations.labels),
         }
-        return row | _columns(values, ("fleiss", "cohen", "jaccard", "perfect"))
+        return row | _columns(values, ("fleiss_kappa", "cohen_kappa", "jaccard", "perfect_agreement"))
 
     def pair_rows(self, facet: str) -> list[dict[str, object]]:
         """A row a pair of annotators."""

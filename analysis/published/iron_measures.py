@@ -45,8 +45,8 @@ def random_scores(
     Every label is drawn for every meme with the share of memes whose gold has it, independently of the others
     (scikit-learn's stratified dummy classifier on each label). With ``given_names``, the gold names of a meme are
     known, and for each of them every value is drawn with the share of all (meme, name) of the gold that have it: what
-    a stage is to be held against that was given them. Means do not depend on whether values exclude each other, since
-    counts add.
+    a stage is to be held against that was given them. Values that exclude each other are drawn independently, too, so
+    that their number varies from draw to draw, and what is expected of each label does not change.
 
     How often a label is drawn rightly and wrongly over all memes are two binomial counts, which is what is drawn.
 
@@ -62,9 +62,16 @@ def random_scores(
     rates = np.zeros((n_draws, measured.columns.shape[1] - 3 * len(gold)))
     totals = np.hstack([right, right + wrong, np.broadcast_to(gold, right.shape), rates])
     values = measured.of_totals(totals, np.full(n_draws, len(sets)))[:, : len(MEASURES)]
-    tails = np.nanpercentile(values, [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2], axis=0)
-    found = np.stack([np.nanmean(values, axis=0), *tails], axis=1)
-    return {name: Interval(*one) for name, one in zip(MEASURES, found.tolist(), strict=True)}
+    return {name: _middle(column) for name, column in zip(MEASURES, values.T, strict=True)}
+
+
+def _middle(values: np.ndarray) -> Interval:
+    """The mean and the ends of the middle 95 % of what is not NaN."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Interval(np.nan, np.nan, np.nan)
+    low, high = np.percentile(known, [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
+    return Interval(float(known.mean()), float(low), float(high))
 
 
 def frequency_and_f1(sets: LabelSets, *, n_draws: int = 1000, seed: int = 0) -> tuple[Interval, pd.DataFrame]:

@@ -273,7 +273,8 @@ def _parsed(one: Scored, n_unasked: int) -> dict[str, int | float]:
 
 def _discarded(stage: Stage) -> pd.DataFrame:
     """The labels outside the inventory as they were written, the commonest first."""
-    found = stage.run.predictions().project("mode, unnest(unknown_labels) AS label")
+    rows = stage.run.predictions().filter("gold_labels IS NOT NULL")
+    found = rows.project("mode, unnest(unknown_labels) AS label")
     counted = found.aggregate("mode, label, count(*) AS answers", "mode, label").order("answers DESC, mode, label")
     frame: pd.DataFrame = counted.df()
     frame.insert(0, "stage", stage.name)

@@ -136,8 +136,9 @@ def test_a_pair_of_which_either_side_is_unknown_is_discarded_as_a_whole() -> Non
 
 def test_an_identity_may_be_copied_with_its_viewpoint_as_the_prompt_for_roles_lists_it() -> None:
     assert roles({"Voter: in-group": "hero"}).labels == ("Voter: hero",)
-    assert roles({"Voter: elsewhere: in-group": "hero"}).labels == ("Voter: hero",)
-    assert roles({"in-group: Voter": "hero"}).unknown_labels == ("in-group: Voter: hero",)
+    assert roles({"voters: Out group": "hero"}).labels == ("Voter: hero",)
+    for other in ("Voter: elsewhere", "in-group: Voter", "in-group", "Voter: Men: in-group"):
+        assert roles({other: "hero"}).unknown_labels == (f"{other}: hero",)
 
 
 def test_two_viewpoints_of_one_identity_are_kept_and_noted() -> None:

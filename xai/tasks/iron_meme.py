@@ -18,6 +18,7 @@ _OBJECT = re.compile(r'\{\s*["}]')
 _FENCE = re.compile(r"```\w*")
 _WORD = re.compile(r"[^\W_]+")
 _IRREGULAR = {"women": "woman", "men": "man", "people": "person"}
+_VIEWPOINTS = ("ingroup", "outgroup")
 _NO_PLURAL = ("ss", "us", "is")
 _WITH_ES = ("ches", "shes", "sses", "xes", "zes", "oes")
 
@@ -72,8 +73,9 @@ def _match(task: Task, field: LabelField, quoted: Quoted, given: Sequence[str]) 
     """The label that a string of the answer names, ``None`` where none or several share its spelling."""
     if task.pairs is None:
         return _named(task.labels, quoted.value)
-    # The prompt for roles lists identities with their viewpoints, and some answers copy both.
-    first = _named(task.pairs.first, quoted.key) or _named(task.pairs.first, quoted.key.partition(PAIR)[0])
+    # The prompt for roles lists identities with their viewpoints, and an answer may copy both.
+    name, _, said = quoted.key.rpartition(PAIR)
+    first = _named(task.pairs.first, name if spelling_key(said) in _VIEWPOINTS else quoted.key)
     value = _named(task.pairs.values, quoted.value)
     return f"{first}{PAIR}{value}" if first and value else None
 

@@ -161,20 +161,20 @@ def test_the_coefficients_of_a_facet_are_those_of_statsmodels_and_scikit_learn(f
     given = facet_annotations(annotations, STAGING)[facet].given
     row = table("facets", annotations).set_index("facet").loc[facet]
     presence = given.reshape(3, -1).astype(int)
-    assert row["fleiss"] == pytest.approx(fleiss_kappa(aggregate_raters(presence.T)[0]))
+    assert row["fleiss_kappa"] == pytest.approx(fleiss_kappa(aggregate_raters(presence.T)[0]))
     pairs = [(0, 1), (0, 2), (1, 2)]
     kappas = [cohen_kappa_score(presence[a], presence[b]) for a, b in pairs]
-    assert row["cohen"] == pytest.approx(np.mean(kappas))
+    assert row["cohen_kappa"] == pytest.approx(np.mean(kappas))
     overlaps = [jaccard_score(given[a], given[b], average="samples", zero_division=1.0) for a, b in pairs]
     assert row["jaccard"] == pytest.approx(np.mean(overlaps))
     same = [(given[0, item] == given[1, item]).all() and (given[1, item] == given[2, item]).all() for item in range(30)]
-    assert row["perfect"] == pytest.approx(np.mean(same))
+    assert row["perfect_agreement"] == pytest.approx(np.mean(same))
     by_pair = table("facet_pairs", annotations)
-    assert by_pair[by_pair["facet"] == facet]["cohen"].tolist() == pytest.approx(kappas)
+    assert by_pair[by_pair["facet"] == facet]["cohen_kappa"].tolist() == pytest.approx(kappas)
 
 
 def test_agreement_can_only_fall_from_names_to_whole_combinations() -> None:
-    perfect = table("facets", drawn()).set_index("facet")["perfect"]
+    perfect = table("facets", drawn()).set_index("facet")["perfect_agreement"]
     assert perfect["identities"] > perfect["viewpoints"] >= perfect[COMBINED]
     assert perfect["roles"] >= perfect[COMBINED]
 
@@ -189,15 +189,17 @@ def test_items_that_not_all_annotated_count_in_pairs_and_not_in_perfect() -> Non
     rows = table("facets", of((IN_HERO, IN_HERO, None), (IN_HERO, IN_HERO, IN_HERO), (IN_HERO, OUT_LOSER, set())))
     row = rows.set_index("facet").loc["viewpoints"]
     assert row["items"] == 2
-    assert row["perfect"] == pytest.approx(1 / 2)
+    assert row["perfect_agreement"] == pytest.approx(1 / 2)
     assert row["jaccard"] == pytest.approx((2 / 3 + 1 / 2 + 1 / 2) / 3)
 
 
 def test_intervals_hold_the_value_and_stages_with_few_labels_have_every_coefficient() -> None:
     report = agreement_report(drawn(), STAGING, n_draws=50)
     facets = report.table("facets").frame
-    assert ((facets["fleiss_low"] <= facets["fleiss"]) & (facets["fleiss"] <= facets["fleiss_high"])).all()
-    assert facets["fleiss_low"].lt(facets["fleiss_high"]).all()
+    assert (
+        (facets["fleiss_kappa_low"] <= facets["fleiss_kappa"]) & (facets["fleiss_kappa"] <= facets["fleiss_kappa_high"])
+    ).all()
+    assert facets["fleiss_kappa_low"].lt(facets["fleiss_kappa_high"]).all()
     assert {"measures_1", "measures_2", "measures_3", "classes_1"} <= {table.name for table in report.tables}
 
 

@@ -135,6 +135,12 @@ def test_with_the_identities_given_every_value_is_drawn_for_them_alone() -> None
     assert random_scores(found, n_draws=500)["micro_f1"].value < 0.4
 
 
+def test_random_labels_of_a_gold_without_labels_are_none() -> None:
+    nothing = sets([set(), set()], [set(), {"Voter: hero"}])
+    assert random_scores(nothing, n_draws=10)["micro_f1"] == (1, 1, 1)  # None are there, and none are drawn.
+    assert np.isnan(random_scores(nothing, given_names=True, n_draws=10)["macro_f1"].value)
+
+
 def test_given_identities_are_asked_of_pairs_alone() -> None:
     with pytest.raises(ValueError, match="pairs alone"):
         random_scores(label_sets([{"Voter"}], [{"Voter"}]), given_names=True)
