@@ -183,6 +183,22 @@ def test_an_answer_without_one_whole_object_of_the_right_kind_is_unparsed_and_sa
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("I would rather not say.", "no JSON object"),
+        (f"<think>{OBJECT}", "no JSON object in the answer, outside of reasoning"),
+        (OBJECT[:-1], "broken, cut"),
+        (OBJECT * 2, "more than one JSON object"),
+        ('{"identities": ["Voter"], "identities": []}', "twice"),
+        ('{"identities": ["Voter"], "x": NaN}', "NaN"),
+        ('{"labels": ["Voter"]}', "no field 'identities'"),
+    ],
+)
+def test_an_unparsed_answer_says_what_is_wrong_with_it(text: str, why: str) -> None:
+    assert why in parse_answer(IDENTITIES, text, "text").parse_note
+
+
+@pytest.mark.parametrize(
     "value", ['"Voter"', '["hero"]', "null", '{"Voter": null}', '{"Voter": {"role": "hero"}}', '{"Voter": ["hero", 1]}']
 )
 def test_roles_that_are_no_object_of_strings_or_lists_are_unparsed(value: str) -> None:

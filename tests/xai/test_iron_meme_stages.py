@@ -115,7 +115,7 @@ def test_an_answer_that_cannot_be_parsed_fails_with_why_and_leaves_later_stages_
     for stage, run in staged("answers").items():
         ((name, reason),) = run.failures().project("meme_id, reason").fetchall()
         assert name == "m3"
-        assert ("no whole JSON object" if stage == "identities" else "nothing to ask") in reason
+        assert ("no JSON object" if stage == "identities" else "nothing to ask") in reason
 
 
 def test_a_stage_reads_what_it_was_told_of_the_earlier_ones(staged: Callable[[Source], dict[str, Run]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from xai.schema import Mode
-from xai.strict_json import STRICT
+from xai.strict_json import STRICT, NotStrictError
 from xai.tasks.answers import Answer, Quoted, read_answer
 from xai.tasks.task import PAIR, Label, LabelField, Task, label_key
 
@@ -30,10 +30,10 @@ def parse(task: Task, text: str, mode: Mode) -> Answer:
     object itself is not repaired. A label is matched whatever its case, punctuation and number, by its name or an
     alias; others are kept as they were written. Spans are offsets in ``text``.
     """
-    found = _outermost(_without_reasoning(text))
-    if found is None:
-        return Answer(parse_note="there is no whole JSON object in the answer")
-    start, end = found
+    try:
+        start, end = _outermost(_without_reasoning(text))
+    except ValueError as error:
+        return Answer(parse_note=str(error))
     # What is left out is blank instead, so that every offset still holds.
     return read_answer(task, " " * start + text[start:end], mode, match=_match)
 
@@ -57,16 +57,24 @@ def _blank(found: re.Match[str]) -> str:
     return " " * len(found[0])
 
 
-def _outermost(text: str) -> tuple[int, int] | None:
-    """``[start, end)`` of the first object in ``text``; ``None`` if it is not whole or not the only one."""
+def _outermost(text: str) -> tuple[int, int]:
+    """``[start, end)`` of the only object in ``text``.
+
+    Raises:
+        ValueError: there is none, it is not whole or says something twice, or there are several.
+    """
     opening = _OBJECT.search(text)
     if opening is None:
-        return None
+        raise ValueError("there is no JSON object in the answer, outside of reasoning that it may have")
     try:
         end: int = STRICT.raw_decode(text, opening.start())[1]
+    except NotStrictError:
+        raise
     except (ValueError, RecursionError):
-        return None
-    return None if _OBJECT.search(text, end) else (opening.start(), end)
+        raise ValueError("the JSON object of the answer is broken, cut or nested too deeply") from None
+    if _OBJECT.search(text, end):
+        raise ValueError("there is more than one JSON object in the answer")
+    return opening.start(), end
 
 
 def _match(task: Task, field: LabelField, quoted: Quoted, given: Sequence[str]) -> str | None:
