@@ -22,12 +22,15 @@ Unasked = Mapping[Mode, Mapping[str, Sequence[str]]]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One stage of a run: its answers by mode, and how many of them were not asked for and count as empty."""
+    """One stage of a run: its answers by mode, and how many of them were not asked for and count as empty.
+
+    ``n_unasked`` is ``None`` for a stage without the others, which alone say it.
+    """
 
     name: str
     run: Run
     modes: Mapping[Mode, Scored]
-    n_unasked: Mapping[Mode, int]
+    n_unasked: Mapping[Mode, int] | None
 
     @property
     def told(self) -> str:
@@ -50,15 +53,12 @@ def scored_stages(stages: Mapping[str, Run], settings: Mapping[str, Settings]) -
         ValueError: a stage has no gold labels.
     """
     unasked = unasked_memes(stages)
-    return [
-        Stage(
-            name,
-            run,
-            _scored(run, settings[name], unasked[name]),
-            {mode: len(memes) for mode, memes in unasked[name].items()},
-        )
-        for name, run in stages.items()
-    ]
+    found = []
+    for name, run in stages.items():
+        modes = _scored(run, settings[name], unasked[name])
+        counts = {mode: len(unasked[name].get(mode, {})) for mode in modes}
+        found.append(Stage(name, run, modes, counts if len(stages) > 1 else None))
+    return found
 
 
 def _scored(run: Run, settings: Settings, unasked: Unasked) -> dict[Mode, Scored]:

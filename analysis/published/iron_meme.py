@@ -133,7 +133,9 @@ def labels(stages: Sequence[Stage]) -> Section:
 def parsing(stages: Sequence[Stage]) -> Section:
     """How many answers could not be parsed, and which labels were discarded."""
     counts = [
-        {**key, **_parsed(one, stage.n_unasked.get(mode, 0))} for stage in stages for key, mode, one in stage.each
+        {**key, **_parsed(one, None if stage.n_unasked is None else stage.n_unasked[mode])}
+        for stage in stages
+        for key, mode, one in stage.each
     ]
     discarded = pd.concat([_discarded(stage) for stage in stages], ignore_index=True)
     return Section(
@@ -141,7 +143,8 @@ def parsing(stages: Sequence[Stage]) -> Section:
         text=(
             "An answer that could not be parsed, and one that a stage was not asked for, since an earlier stage had "
             "given it nothing to ask about, are without labels. Labels outside the inventory are discarded: they are "
-            "kept as they were written, and count for nothing. Memes that failed otherwise are not scored."
+            "kept as they were written, and count for nothing. Memes that failed otherwise are not scored. Of a stage "
+            "alone it is not known which memes it was not asked about, and they are left out."
         ),
         tables=(
             Table.of("parsing", "What was read", pd.DataFrame(counts)),
@@ -257,9 +260,9 @@ def _occurring(stage: Stage) -> pd.DataFrame:
     return frame.sort_values(["mode", "support"], ascending=[True, False], kind="stable")
 
 
-def _parsed(one: Scored, n_unasked: int) -> dict[str, int | float]:
+def _parsed(one: Scored, n_unasked: int | None) -> dict[str, int | float | None]:
     answers = one.answers
-    n, n_asked = len(one.sets), len(one.sets) - n_unasked
+    n, n_asked = len(one.sets), len(one.sets) - (n_unasked or 0)
     n_read, n_discarded = int(answers.sets.predicted.sum()), answers.n_unknown_labels
     n_unparsed, n_given = int(answers.unparsed.sum()), n_read + n_discarded
     return {

@@ -339,6 +339,7 @@ def test_the_run_of_one_stage_has_the_same_sections_of_what_it_was_asked(runs: d
     rows = found[0].tables[0].frame
     assert rows["memes"].tolist() == [3]
     assert rows["micro_f1"].tolist() == pytest.approx([2 * 1 / (2 + 3)])
+    assert next(one for one in found[2].tables if one.name == "parsing").frame["not asked"].tolist() == [None]
 
 
 def test_runs_that_share_no_meme_are_not_compared(runs: dict[Source, Path], tmp_path: Path) -> None:
