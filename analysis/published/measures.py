@@ -30,8 +30,8 @@ def binary_measures(gold: np.ndarray, predicted: np.ndarray) -> Additive:
 
     Args:
         gold: 0 or 1, ``(n,)``; side 0 is positive.
-        predicted: 0, 1, or -1 for an answer that takes no side, which is wrong whatever gold says: it lowers accuracy, and the recall and
-            F1 of the side that gold is on; it is no claim, so that precisions are as without it.
+        predicted: 0, 1, or -1 for an answer that takes no side, which is wrong whatever gold says: it lowers accuracy,
+            and the recall and F1 of the side that gold is on. It is no claim, so that precisions are as without it.
     """
     sides = np.arange(2)
     given, claimed = gold[:, None] == sides, predicted[:, None] == sides

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,15 +17,23 @@ NEITHER = -1
 """The side of an answer that takes none."""
 
 
+class Type(NamedTuple):
+    """A label below a side: of which side and category it is, and whether it excludes the others of its side."""
+
+    side: str
+    category: str
+    alone: bool = False
+
+
 @dataclass(frozen=True)
 class Layout:
-    """The two sides of a task, the first positive, and which category each label below them is.
+    """The two sides of a task, the first positive, and what the labels below them are.
 
     Labels that answers write alike are one category: the two ``Other`` of AHA-Memes.
     """
 
     sides: tuple[str, str]
-    category_of: Mapping[str, str]
+    types: Mapping[str, Type]
 
     @classmethod
     def of(cls, task: Task) -> Layout:
@@ -37,22 +45,30 @@ class Layout:
         sides = [label.name for label in task.labels if not label.ancestors]
         if len(sides) != 2:
             raise ValueError(f"task {task.name!r} has {len(sides)} labels without ancestors; its scores need two")
-        below = {label.name: label.written or label.name for label in task.labels if label.ancestors}
-        return cls((sides[0], sides[1]), below)
+        below = [label for label in task.labels if label.ancestors]
+        types = {label.name: Type(label.ancestors[0], label.written or label.name, label.alone) for label in below}
+        return cls((sides[0], sides[1]), types)
 
     @property
     def categories(self) -> tuple[str, ...]:
         """Every category once, in the order of the labels."""
-        return tuple(dict.fromkeys(self.category_of.values()))
+        return tuple(dict.fromkeys(one.category for one in self.types.values()))
 
     def sides_in(self, names: Sequence[str], sets: np.ndarray) -> np.ndarray:
         """Which sides are named, bool ``(n, 2)``, by label sets ``(n, n_labels)`` over ``names``."""
         return sets[:, [names.index(side) for side in self.sides]]
 
+    def types_in(self, names: Sequence[str], sets: np.ndarray, *, side: str, alone: bool | None = None) -> np.ndarray:
+        """Which labels below a side are named, bool ``(n, n_labels_there)``; only those that exclude others, or not."""
+        columns = [
+            names.index(name) for name, one in self.types.items() if one.side == side and alone in (None, one.alone)
+        ]
+        return sets[:, columns]
+
     def categories_in(self, names: Sequence[str], sets: np.ndarray) -> np.ndarray:
         """Which categories are named, bool ``(n, n_categories)``."""
         columns = [
-            [index for index, name in enumerate(names) if self.category_of.get(name) == category]
+            [names.index(name) for name, one in self.types.items() if one.category == category]
             for category in self.categories
         ]
         return np.stack([sets[:, column].any(axis=1) for column in columns], axis=1)
@@ -144,9 +160,9 @@ class TwoSided:
 
 
 COUNTED = (
-    "unparsed: answers that could not be read; they claim nothing and are wrong wherever something is counted for them, "
-    "as are answers that name no side, or both. gold without one side: gold labels name none of the two, or both; "
-    "those memes, those without gold labels and those that failed before they had an answer are not scored."
+    "unparsed: answers that could not be read; they claim nothing and are right nowhere, as are answers that name no "
+    "side, or both. gold without one side: gold labels name none of the two, or both; those memes, those without gold "
+    "labels and those that failed before they had an answer are not scored."
 )
 """What the columns of :meth:`TwoSided.counted` are."""
 

@@ -26,9 +26,7 @@ def by_the_formula(gold: str, predicted: str) -> float:
         return 0.0
     logs = []
     for n in (1, 2, 3, 4):
-        have, want = (
-            Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in (answer, reference)
-        )
+        have, want = (Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in (answer, reference))
         shared = sum(min(count, want[gram]) for gram, count in have.items())
         logs.append(math.log((shared or 0.1) / max(1, sum(have.values()))))
     brevity = min(1.0, math.exp(1 - len(reference) / len(answer)))

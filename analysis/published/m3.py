@@ -1,0 +1,316 @@
+"""M³ (hate in memes with their posts): hate, categories and rationale phrases, with the post shown and without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xai.analysis.detection.answered import answers_of
+from xai.analysis.detection.scored import Settings
+from xai.analysis.published.comparing import between_runs, comparison_table, shared_rows
+from xai.analysis.published.m3_metrics import (
+    BELOW,
+    HATE,
+    METRICS,
+    TEXTS,
+    Judged,
+    constant_phrase,
+    inconsistencies,
+    judge,
+    measures_of,
+    overall,
+    text_scores,
+)
+from xai.analysis.published.measures import mean_measures, measured
+from xai.analysis.published.phrases import joined
+from xai.analysis.published.records import Phrases, rationales
+from xai.analysis.published.registry import Scoring
+from xai.analysis.published.sides import COUNTED, Layout, TwoSided
+from xai.analysis.report import Chart, Section, Series, Table
+from xai.analysis.statistics import LEVEL, bootstrap, weighted_mean
+from xai.schema import ALL_LABELS, SEGMENTS
+from xai.store import Run
+
+WITHOUT_POST, WITH_POST = "image+text", "image+text+post"
+CONSTANT = "constant phrase"
+_PARTS = {"image": "picture", "text": "text", "post": "post"}
+
+
+def sections(run: Run, scoring: Scoring) -> list[Section]:
+    """The published scores of a run, and of what it is compared with.
+
+    Raises:
+        ValueError: no gold labels name one side, or a gold rationale is no list of phrases.
+    """
+    judged = judged_modes(run, scoring)
+    others = {name: judged_modes(other, scoring) for name, other in scoring.against.items()}
+    found = [
+        _scores(judged, scoring),
+        _counts(judged),
+        _input_settings(judged, scoring.settings),
+        _shares(run, scoring.settings),
+        _overall({scoring.name: judged, **others}, scoring.similarity is not None) if others else None,
+        _against(judged, others, scoring),
+    ]
+    return [section for section in found if section is not None]
+
+
+def judged_modes(run: Run, scoring: Scoring) -> dict[str, Judged]:
+    """The answers of every mode that can be scored; raises as :func:`sections` does."""
+    layout = Layout.of(scoring.settings.task)
+    found = {}
+    for mode, answers in answers_of(run, scoring.settings.task).items():
+        sided = TwoSided.of(mode, answers, layout)
+        found[mode] = judge(sided, rationales(run, mode, sided.ids), scoring.similarity)
+    return found
+
+
+def _scores(judged: Mapping[str, Judged], scoring: Scoring) -> Section:
+    settings = scoring.settings
+    found = {
+        mode: measured(measures_of(one), n_draws=settings.n_draws, seed=settings.seed) for mode, one in judged.items()
+    }
+
+    def rows(shown: Mapping[tuple[str, str], str], counts: Any) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {"mode": mode, **counts(judged[mode])}
+                | {name: value for key, title in shown.items() for name, value in of[key].columns(title).items()}
+                for mode, of in found.items()
+            ]
+        )
+
+    hate = rows(HATE, lambda one: {"memes": len(one.ids), "unparsed": int(one.sided.unparsed.sum())})
+    phrases = ", ".join(dict.fromkeys(repr(constant_phrase(one.gold_phrases)) for one in judged.values()))
+    below = rows(BELOW, lambda one: {"gold_hate": int(one.is_hate.sum()), "unparsed": _unparsed_hate(one)})
+    return Section(
+        title="M³: scores as published",
+        text=(
+            "Hate is positive, and an answer is hate if its parsed label is. Categories are of the memes whose gold is "
+            "hate, macro over all eight, also those that never occur, which count 0; the Hamming loss is the share of "
+            "decisions (meme, category) that are wrong, lower is better. An unparsed answer claims nothing: it is "
+            "wrong whatever gold is, its categories are none and its rationale scores 0. In brackets: "
+            f"{LEVEL:.0%} bootstrap intervals over memes.\n\n"
+            "Rationales are of the memes whose gold is hate and has one. The phrases of each side are joined in their "
+            "order, with a space; BLEU is of the sentence, with smoothing method 1, ROUGE-L is F of stemmed words"
+            f"{_similarity(scoring)}. These metrics serve to compare, and say little of how good a rationale is: what "
+            "gold itself and one phrase for all memes score stands beside the answers."
+        ),
+        tables=(
+            Table.of("m3_hate", "Hate or normal", hate),
+            Table.of("m3_categories", "Categories, where gold is hate", below),
+            Table.of(
+                "m3_rationale",
+                "Rationale phrases against gold",
+                _rationale_rows(judged, scoring),
+                note="without: answers without a phrase, which score 0. "
+                f"{CONSTANT}: one answer to all memes, the commonest phrase of gold ({phrases}).",
+            ),
+        ),
+        charts=(_chart("m3_hate_by_mode", "Hate or normal by mode", hate, HATE),),
+    )
+
+
+def _similarity(scoring: Scoring) -> str:
+    if scoring.similarity is None:
+        return "; BERTScore needs a model (--bert-score FOLDER) and is left out"
+    return f", BERTScore is F of {scoring.similarity_source}"
+
+
+def _unparsed_hate(one: Judged) -> int:
+    return int((one.sided.unparsed & one.is_hate).sum())
+
+
+def _rationale_rows(judged: Mapping[str, Judged], scoring: Scoring) -> pd.DataFrame:
+    """The answers, gold against itself and a constant phrase, by mode."""
+    rows = []
+    for mode, one in judged.items():
+        gold = one.gold_phrases
+        texts = {
+            "of the run": (one.phrases, one.texts),
+            "gold itself": _scored(gold, [of_gold or () for of_gold in gold], scoring),
+            CONSTANT: _scored(gold, [(constant_phrase(gold),)] * len(gold), scoring),
+        }
+        for name, (phrases, values) in texts.items():
+            found = measured(
+                mean_measures("rationale", values), n_draws=scoring.settings.n_draws, seed=scoring.settings.seed
+            )
+            there = [own for own, of_gold in zip(phrases, gold, strict=True) if of_gold is not None]
+            row = {"mode": mode, "rationales": name, "memes": len(there), "without": sum(not joined(x) for x in there)}
+            rows.append(row | {k: v for key, title in TEXTS.items() for k, v in found[key].columns(title).items()})
+    return pd.DataFrame(rows)
+
+
+def _scored(
+    gold: Sequence[Phrases | None], answers: Sequence[Phrases], scoring: Scoring
+) -> tuple[Sequence[Phrases], Mapping[str, np.ndarray]]:
+    return answers, text_scores(gold, answers, scoring.similarity)
+
+
+def _counts(judged: Mapping[str, Judged]) -> Section:
+    odd, counted = [], []
+    for mode, one in judged.items():
+        found = {name: int(answers.sum()) for name, answers in inconsistencies(one).items()}
+        odd.append({"mode": mode, "answers": len(one.ids), **found})
+        no_rationale = one.is_hate & np.array([of_gold is None for of_gold in one.gold_phrases], dtype=bool)
+        counted.append(one.sided.counted() | {"gold_hate_without_rationale": int(no_rationale.sum())})
+    return Section(
+        title="M³: what was counted",
+        text=(
+            "Answers count as they stand, also where they contradict themselves: categories are those that the answer "
+            "lists, whatever its label is."
+        ),
+        tables=(
+            Table.of("m3_inconsistent", "Answers that contradict or do not complete themselves", pd.DataFrame(odd)),
+            Table.of(
+                "m3_counted",
+                "What was scored",
+                pd.DataFrame(counted),
+                note=f"{COUNTED} gold hate without rationale: not in the rationale scores.",
+            ),
+        ),
+    )
+
+
+def _input_settings(judged: Mapping[str, Judged], settings: Settings) -> Section | None:
+    """The mode with the post against the one without; ``None`` if the run has not both."""
+    if not {WITHOUT_POST, WITH_POST} <= judged.keys():
+        return None
+    pair = (WITH_POST, WITHOUT_POST, judged[WITH_POST], judged[WITHOUT_POST])
+    table = comparison_table(
+        "m3_settings", "With the post (first) and without it (second)", [pair], measures_of, _known(judged), settings
+    )
+    if table is None:
+        return None
+    return Section(
+        title="M³: does the post help?",
+        text="A difference above 0 speaks for showing the post, of the Hamming loss one below 0.",
+        tables=(table,),
+    )
+
+
+def _known(*judged: Mapping[str, Judged]) -> dict[tuple[str, str], str]:
+    """The metrics without those that no mode has a value of, as BERTScore without a model."""
+    texts = [one.texts for modes in judged for one in modes.values()]
+    missing = {name for _, name in TEXTS if all(np.isnan(of[name]).all() for of in texts)}
+    return {key: title for key, title in METRICS.items() if title not in missing}
+
+
+def _shares(run: Run, settings: Settings) -> Section | None:
+    """Where the relevance of all labels together fell, by mode; ``None`` if the run explains none."""
+    rows = shares(run, settings)
+    if rows.empty:
+        return None
+    names = [f"{mode}, {method}" for mode, method in zip(rows["mode"], rows["method"], strict=True)]
+    series = [Series.of(part, names, rows, part) for part in _PARTS.values()]
+    return Section(
+        title="M³: does the model use the post?",
+        text=(
+            "The share of a segment is the size of its relevance over that of all segments (instruction, template, "
+            "answer and all), signed relevance being added within a segment first; means over memes. post of meme: the "
+            "share of the post in picture, text and post alone. Relevance says what the answer was computed from, and "
+            f"not whether the answer is better for it. In brackets: {LEVEL:.0%} bootstrap intervals over memes."
+        ),
+        tables=(Table.of("m3_shares", "Mean share of relevance by mode", rows),),
+        charts=(
+            Chart(
+                name="m3_shares_by_mode", title="Mean share of relevance on picture, text and post", kind="bars",
+                x_label="mode and method", y_label="share of relevance", series=tuple(series), y_range=(0, 1),
+                note=f"Bars: {LEVEL:.0%} bootstrap intervals over memes.",
+            ),
+        ),
+    )  # fmt: skip
+
+
+def shares(run: Run, settings: Settings) -> pd.DataFrame:
+    """The mean share of relevance on picture, text and post, by mode and method, with intervals over memes.
+
+    Returns:
+        mode, method, memes, with_post (memes that have one), picture, text, post and post_of_meme.
+    """
+    columns = ", ".join(f"e.share_{segment}" for segment in SEGMENTS)
+    answers = run.predictions().project("meme_id, mode, post").set_alias("p")
+    explained = run.explanations().filter(f"target = '{ALL_LABELS}'").set_alias("e")
+    found = explained.join(answers, "e.meme_id = p.meme_id AND e.mode = p.mode").project(
+        f"e.mode AS mode, e.method AS method, coalesce(p.post, '') <> '' AS has_post, {columns}"
+    )
+    rows = []
+    for (mode, method), part in found.df().groupby(["mode", "method"], sort=True):
+        size = part[[f"share_{segment}" for segment in SEGMENTS]].fillna(0.0).abs()
+        size.columns = list(SEGMENTS)
+        of_meme = size["post"] / size[list(_PARTS)].sum(axis=1).replace(0, np.nan)
+        of_all = size.div(size.sum(axis=1).replace(0, np.nan), axis=0)[list(_PARTS)]
+        table = np.column_stack([of_all, of_meme])
+        intervals = bootstrap(weighted_mean(table), len(table), n_draws=settings.n_draws, seed=settings.seed)
+        row: dict[str, Any] = {"mode": mode, "method": method, "memes": len(part)}
+        row["with_post"] = int(part["has_post"].sum())
+        for name, interval in zip((*_PARTS.values(), "post_of_meme"), intervals, strict=True):
+            row |= interval.columns(name)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _overall(runs: Mapping[str, Mapping[str, Judged]], with_similarity: bool) -> Section | None:
+    """Overall of the runs that share a mode, on the memes that all of them have in it."""
+    rows = []
+    for mode in dict.fromkeys(mode for modes in runs.values() for mode in modes):
+        there = {name: modes[mode] for name, modes in runs.items() if mode in modes}
+        at = shared_rows(there.values())
+        if len(there) < 2 or not at[0]:
+            continue
+        shared = [one.of_rows(places) for one, places in zip(there.values(), at, strict=True)]
+        metrics = pd.DataFrame([_values(one) for one in shared], index=list(there))
+        found = overall(metrics).join(metrics)
+        other_gold = [int((one.sided.sets.gold != shared[0].sided.sets.gold).any(axis=1).sum()) for one in shared]
+        found = found.assign(mode=mode, run=list(there), memes=len(at[0]), other_gold=other_gold)
+        rows.append(found)
+    if not rows:
+        return None
+    frame = pd.concat(rows, ignore_index=True)
+    head = ["mode", "run", "memes", "other_gold"]
+    missing = " BERTScore is not among them, since no model for it was given, so that this Overall is not the paper's."
+    return Section(
+        title="M³: Overall of the compared runs",
+        text=(
+            "Mean of the metrics after min–max scaling over these runs within one mode, the Hamming loss turned round, "
+            "times 100. It places runs among each other and changes with whom they are compared with; with two runs, "
+            "each metric is 1 for the better and 0 for the other, however near they are. A metric that a run lacks or "
+            f"in which all are equal is left out for all: n metrics says how many of the {len(METRICS)} are in."
+            + ("" if with_similarity else missing)
+        ),
+        tables=(
+            Table.of(
+                "m3_overall",
+                "Overall",
+                frame[[*head, "overall", "n_metrics"]],
+                note="memes: those that all runs have in this mode, on which everything here is computed. other gold: "
+                "those whose gold labels are not as in the first run; each answer is scored against its own.",
+            ),
+            Table.of("m3_metrics", "The metrics on the same memes", frame[[*head[:3], *METRICS.values()]]),
+        ),
+    )
+
+
+def _values(judged: Judged) -> dict[str, float]:
+    found = measures_of(judged).values()
+    return {title: float(found[kind, name, ""]) for (kind, name), title in METRICS.items()}
+
+
+def _against(
+    judged: Mapping[str, Judged], others: Mapping[str, Mapping[str, Judged]], scoring: Scoring
+) -> Section | None:
+    pairs = between_runs(scoring.name, judged, others)
+    shown = _known(judged, *others.values())
+    table = comparison_table("m3_against", "Runs compared", pairs, measures_of, shown, scoring.settings)
+    return None if table is None else Section(title="M³: runs compared", tables=(table,))
+
+
+def _chart(name: str, title: str, rows: pd.DataFrame, shown: Mapping[tuple[str, str], str]) -> Chart:
+    series = [Series.of(column, rows["mode"], rows, column) for column in shown.values()]
+    return Chart(
+        name=name, title=title, kind="bars", x_label="mode", y_label="score", series=tuple(series), y_range=(0, 1),
+        note=f"Bars: {LEVEL:.0%} bootstrap intervals over memes.",
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""Which task has published scores, and the function that makes the sections of a report of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from xai.analysis.detection.scored import Settings
+from xai.analysis.published.phrases import Similarity
+from xai.analysis.report import Section
+from xai.store import Run
+
+PUBLISHED: dict[str, str] = {
+    "aha-memes": "xai.analysis.published.aha_memes:sections",
+    "m3": "xai.analysis.published.m3:sections",
+}
+"""Name of a task to ``module:function``, a :data:`Sections`; imported when a run of the task is scored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """What published scores depend on beside the run.
+
+    ``against`` are other runs of the task, by the names that the report calls them. ``similarity`` scores rationale
+    phrases, where a model for that is given, and ``similarity_source`` says which.
+    """
+
+    settings: Settings
+    name: str = "this run"
+    against: Mapping[str, Run] = field(default_factory=dict)
+    similarity: Similarity | None = None
+    similarity_source: str = ""
+
+
+Sections = Callable[[Run, Scoring], Sequence[Section]]
+"""The sections for a run. The tables of the first are what the terminal shows."""
+
+
+def published_sections(run: Run, scoring: Scoring) -> list[Section]:
+    """The published scores of a run's task; none for a task that has none.
+
+    Raises:
+        ValueError: the run has nothing that can be scored so.
+    """
+    where = PUBLISHED.get(scoring.settings.task.name)
+    if where is None:
+        return []
+    module, _, name = where.partition(":")
+    make: Sections = getattr(import_module(module), name)
+    return list(make(run, scoring))
