@@ -125,9 +125,7 @@ def load_bertscore(
     return BertScore(path.name, model.to(chosen).eval(), tokenizer, at)
 
 
-def pair_f1(
-    gold: np.ndarray, gold_counts: np.ndarray, predicted: np.ndarray, predicted_counts: np.ndarray
-) -> float:
+def pair_f1(gold: np.ndarray, gold_counts: np.ndarray, predicted: np.ndarray, predicted_counts: np.ndarray) -> float:
     """F of two texts by the vectors of their tokens, ``(n_tokens, hidden)``, and which tokens count, bool.
 
     0 where on one side none counts, or where precision and recall are not above 0.

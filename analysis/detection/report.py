@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xai.analysis.detection.pairs import against_run, between_modes
+from xai.analysis.detection.pairs import against_runs, between_modes
 from xai.analysis.detection.scored import Scored, Settings, scored_modes, task_of_run
 from xai.analysis.detection.sections import baselines, calibrations, confusions, detection, labels
 from xai.analysis.report import Report, Section
 from xai.analysis.statistics import LEVEL
 from xai.environment import installed_versions
 from xai.schema import Mode
-from xai.store import Run
+from xai.store import Run, run_names
 
 
-def detection_report(run: Run, settings: Settings | None = None, *, against: Run | None = None) -> Report:
+def detection_report(
+    run: Run, settings: Settings | None = None, *, against: Sequence[Run] = (), sections: Sequence[Section] = ()
+) -> Report:
     """Everything that a run's answers and gold labels say about its detection.
 
     Args:
         settings: the run's own task and the defaults, if not given.
-        against: another run of the same task, whose memes are paired with those of this one by their ids.
+        against: other runs of the same task, whose memes are paired with those of this one by their ids.
+        sections: further parts that others made of the same runs; the tables of the first of them are headlines.
 
     Raises:
         ValueError: there are no gold labels, a label is not in the inventory, or the runs are not of one task or
@@ -28,42 +31,51 @@ def detection_report(run: Run, settings: Settings | None = None, *, against: Run
     """
     settings = settings or Settings(task_of_run(run))
     scored = scored_modes(run, settings)
-    sections = [
+    others = dict(zip(names_of([run, *against])[1:], against, strict=True))
+    found = [
         detection(scored, settings),
         labels(scored, settings),
         baselines(scored, settings),
         confusions(scored, settings),
         calibrations(scored, settings),
         between_modes(scored, settings),
-        None if against is None else _against(run, scored, against, settings),
+        _against(run, scored, others, settings) if others else None,
+        *sections,
     ]
+    headline = ["by_mode", *(("against", "against_overlap") if others else ())]
     return Report(
         title=f"Detection of {_name(run)}",
         facts=_facts(run, settings, against),
-        headline=("by_mode",) if against is None else ("by_mode", "against", "against_overlap"),
-        sections=tuple(section for section in sections if section is not None),
+        headline=(*headline, *(table.name for section in sections[:1] for table in section.tables)),
+        sections=tuple(section for section in found if section is not None),
     )
 
 
-def _against(run: Run, scored: Mapping[Mode, Scored], against: Run, settings: Settings) -> Section:
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """What a report calls runs; raises as :func:`xai.store.run_names` does."""
+    return run_names([run.path for run in runs])
+
+
+def _against(run: Run, scored: Mapping[Mode, Scored], others: Mapping[str, Run], settings: Settings) -> Section:
     task = settings.task
-    theirs = against.config["task"], against.config.get("task_version", task.version)
-    if theirs != (task.name, task.version):
-        raise ValueError(
-            f"{_name(against)!r} is of task {theirs[0]!r} version {theirs[1]}, and {_name(run)!r} of {task.name!r} "
-            f"version {task.version}; compare runs of one task"
-        )
-    name, other_name = _name(run), _name(against)
-    if name == other_name:
-        other_name = f"{against.path.resolve().parent.name}/{other_name}"
-    return against_run(name, scored, other_name, scored_modes(against, settings), settings)
+    for name, other in others.items():
+        theirs = other.config["task"], other.config.get("task_version", task.version)
+        if theirs != (task.name, task.version):
+            raise ValueError(
+                f"{name!r} is of task {theirs[0]!r} version {theirs[1]}, and {_name(run)!r} of {task.name!r} "
+                f"version {task.version}; compare runs of one task"
+            )
+    own_name = names_of([run, *others.values()])[0]
+    return against_runs(
+        own_name, scored, {name: scored_modes(other, settings) for name, other in others.items()}, settings
+    )
 
 
 def _name(run: Run) -> str:
     return run.path.resolve().name
 
 
-def _facts(run: Run, settings: Settings, against: Run | None) -> dict[str, Any]:
+def _facts(run: Run, settings: Settings, against: Sequence[Run]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "run": _run_facts(run),
         "task": f"{settings.task.name} version {settings.task.version}",
@@ -76,7 +88,7 @@ def _facts(run: Run, settings: Settings, against: Run | None) -> dict[str, Any]:
         "seed": settings.seed,
         "computed with": installed_versions(),
     }
-    return facts if against is None else facts | {"against": _run_facts(against)}
+    return facts | {"against": [_run_facts(other) for other in against]} if against else facts
 
 
 def _run_facts(run: Run) -> dict[str, Any]:

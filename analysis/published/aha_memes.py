@@ -40,6 +40,8 @@ def sections(run: Run, scoring: Scoring) -> list[Section]:
         ValueError: no gold labels name one side.
     """
     judged = judged_modes(run, scoring.settings)
+    if not judged:
+        return []
     texts = {mode: captions(run, mode, one.ids) for mode, one in judged.items()}
     found = [
         _scores(judged, scoring.settings),

@@ -46,6 +46,8 @@ def sections(run: Run, scoring: Scoring) -> list[Section]:
         ValueError: no gold labels name one side, or a gold rationale is no list of phrases.
     """
     judged = judged_modes(run, scoring)
+    if not judged:
+        return []
     others = {name: judged_modes(other, scoring) for name, other in scoring.against.items()}
     found = [
         _scores(judged, scoring),
@@ -117,7 +119,7 @@ def _scores(judged: Mapping[str, Judged], scoring: Scoring) -> Section:
 def _similarity(scoring: Scoring) -> str:
     if scoring.similarity is None:
         return "; BERTScore needs a model (--bert-score FOLDER) and is left out"
-    return f", BERTScore is F of {scoring.similarity_source}"
+    return f", BERTScore is F of {scoring.similarity.source}"
 
 
 def _unparsed_hate(one: Judged) -> int:

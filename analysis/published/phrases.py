@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import regex
 
-Similarity = Callable[[Sequence[str], Sequence[str]], np.ndarray]
-"""Gold texts and the texts that are held against them to values between 0 and 1, ``(n,)``: BERTScore, for instance."""
-
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 _STEMMED_FROM = 4
 """Letters that a word needs to be stemmed, as in the rouge-score package."""
+
+
+class Similarity(Protocol):
+    """A model that says how alike two texts are: :class:`xai.bertscore.BertScore`."""
+
+    @property
+    def source(self) -> str:
+        """Which model, and what else the figures depend on."""
+        ...
+
+    def __call__(self, gold: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
+        """Of every pair, ``(n,)``, 0 to 1."""
+        ...
 
 
 def joined(phrases: Iterable[str]) -> str:

@@ -22,15 +22,14 @@ PUBLISHED: dict[str, str] = {
 class Scoring:
     """What published scores depend on beside the run.
 
-    ``against`` are other runs of the task, by the names that the report calls them. ``similarity`` scores rationale
-    phrases, where a model for that is given, and ``similarity_source`` says which.
+    ``name`` is what the report calls the run, and ``against`` are other runs of the task by their names. ``similarity``
+    scores rationale phrases, where a model for that is given.
     """
 
     settings: Settings
     name: str = "this run"
     against: Mapping[str, Run] = field(default_factory=dict)
     similarity: Similarity | None = None
-    similarity_source: str = ""
 
 
 Sections = Callable[[Run, Scoring], Sequence[Section]]

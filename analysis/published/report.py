@@ -1,0 +1,35 @@
+"""The report of `xai score`: detection, and the published scores of the run's task where it has some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xai.analysis.detection.report import detection_report, names_of
+from xai.analysis.detection.scored import Settings, task_of_run
+from xai.analysis.published.phrases import Similarity
+from xai.analysis.published.registry import Scoring, published_sections
+from xai.analysis.report import Report
+from xai.store import Run
+
+
+def score_report(
+    run: Run,
+    settings: Settings | None = None,
+    *,
+    against: Sequence[Run] = (),
+    similarity: Similarity | None = None,
+) -> Report:
+    """:func:`detection_report` with the sections of the task's published scores at its end.
+
+    Args:
+        settings, against: as for :func:`detection_report`.
+        similarity: scores rationale phrases, as :class:`xai.bertscore.BertScore` does, for a task that has them.
+
+    Raises:
+        ValueError: as :func:`detection_report`, or the gold labels have not what the published scores need.
+    """
+    settings = settings or Settings(task_of_run(run))
+    own_name, *names = names_of([run, *against])
+    others = dict(zip(names, against, strict=True))
+    scoring = Scoring(settings, own_name, others, similarity)
+    return detection_report(run, settings, against=against, sections=published_sections(run, scoring))
