@@ -46,7 +46,7 @@ class Layout:
         if len(sides) != 2:
             raise ValueError(f"task {task.name!r} has {len(sides)} labels without ancestors; its scores need two")
         below = [label for label in task.labels if label.ancestors]
-        types = {label.name: Type(label.ancestors[0], label.written or label.name, label.alone) for label in below}
+        types = {label.name: Type(label.ancestors[0], label.spelling, label.alone) for label in below}
         return cls((sides[0], sides[1]), types)
 
     @property
