@@ -212,9 +212,10 @@ def _shares(run: Run, settings: Settings) -> Section | None:
         title="M³: does the model use the post?",
         text=(
             "The share of a segment is the size of its relevance over that of all segments (instruction, template, "
-            "answer and all), signed relevance being added within a segment first; means over memes. post of meme: the "
-            "share of the post in picture, text and post alone. Relevance says what the answer was computed from, and "
-            f"not whether the answer is better for it. In brackets: {LEVEL:.0%} bootstrap intervals over memes."
+            "answer and all), signed relevance being added within a segment first; means over memes. A post that is "
+            "not shown has 0. post of meme: the share of the post in picture, text and post alone. Relevance says what "
+            "the answer was computed from, and not whether the answer is better for it. In brackets: "
+            f"{LEVEL:.0%} bootstrap intervals over memes."
         ),
         tables=(Table.of("m3_shares", "Mean share of relevance by mode", rows),),
         charts=(

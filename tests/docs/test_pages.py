@@ -33,6 +33,7 @@ def code_of(page: str) -> str:
         ("adding-an-ocr-engine.md", ["['TOTAL', 'REVENUE', '12']"]),
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
+        ("published-scores.md", ["two    90.909", "gold against itself: 0.549"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
         ("ground-truth.md", ["words 1.0 cause"]),
         ("faithfulness.md", ["rumour goes first"]),

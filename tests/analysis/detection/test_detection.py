@@ -95,6 +95,18 @@ def test_an_answer_that_cannot_be_parsed_counts_as_one_without_labels_and_is_cou
     assert rows(report, "flat")["subset_accuracy"][0] == 0.5
 
 
+def test_an_answer_that_cannot_be_read_is_no_meme_that_failed_before_it_had_one(tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "run", {"task": "ukrmeme"}) as writer:
+        for name, failed in (("m1", True), ("m2", False)):
+            answer = Prediction(meme_id=name, mode="text", generated_ids=(1,), text="?", parse="unparsed")
+            failures = [Failure(meme_id=name, mode="text", stage="predict", reason="not to be read")] if failed else []
+            writer.add(answer, failures=failures, meme=Meme(id=name, labels=("Doubt",)))
+        writer.add(None, failures=[Failure(meme_id="m3", mode="text", stage="predict", reason="out of memory")])
+        writer.add(None, failures=[Failure(meme_id="m4", stage="read", reason="broken")])
+    counts = rows(detection_report(open_run(tmp_path / "run"), fast()), "counts").iloc[0]
+    assert (counts["scored"], counts["unparsed"], counts["failed"]) == (2, 2, 2)
+
+
 def test_confusion_has_the_label_for_none_and_leaves_it_out(tmp_path: Path) -> None:
     report = detection_report(run_of(tmp_path / "run", {"text": [*TEXT, ("m5", ("Doubt",), NONE)]}), fast())
     heatmaps = {chart.name: chart for section in report.sections for chart in section.charts}
