@@ -30,7 +30,7 @@ _HOW = (
 
 def between_modes(scored: Mapping[Mode, Scored], settings: Settings) -> Section | None:
     """Every two modes of a run compared on the memes that both have; ``None`` if no two have one in common."""
-    pairs = [_Pair(first, second) for first, second in combinations(scored.values(), 2)]
+    pairs = [Pair(first, second) for first, second in combinations(scored.values(), 2)]
     compared = [pair for pair in pairs if pair.rows]
     if not compared:
         return None
@@ -50,7 +50,7 @@ def against_runs(
     return _section(f"{first} and {second} (second)", "against", pairs, settings, _HOW + _differing_gold(pairs))
 
 
-def _shared(name: str, scored: Mapping[Mode, Scored], other_name: str, other: Mapping[Mode, Scored]) -> Sequence[_Pair]:
+def _shared(name: str, scored: Mapping[Mode, Scored], other_name: str, other: Mapping[Mode, Scored]) -> Sequence[Pair]:
     shared = [mode for mode in scored if mode in other]
     matched = [(mode, mode) for mode in shared]
     if not shared and len(scored) == len(other) == 1:
@@ -60,14 +60,14 @@ def _shared(name: str, scored: Mapping[Mode, Scored], other_name: str, other: Ma
             f"{name!r} has the modes {', '.join(scored)} and {other_name!r} {', '.join(other)}; "
             "compare runs with a mode in common, or with one mode each"
         )
-    pairs = [_Pair(scored[mine], other[theirs], name, other_name) for mine, theirs in matched]
+    pairs = [Pair(scored[mine], other[theirs], name, other_name) for mine, theirs in matched]
     pairs = [pair for pair in pairs if pair.rows]
     if not pairs:
         raise ValueError(f"{name!r} and {other_name!r} have no scored meme in common; their ids must be the same")
     return pairs
 
 
-class _Pair:
+class Pair:
     """Two modes' answers to the memes that both have; ``rows`` are their places on either side."""
 
     def __init__(self, first: Scored, second: Scored, run: str = "", other_run: str = "") -> None:
@@ -104,7 +104,7 @@ class _Pair:
         return frame.assign(modes=" and ".join(modes), second_run=self.other_run)
 
 
-def _section(title: str, name: str, pairs: Sequence[_Pair], settings: Settings, text: str) -> Section:
+def _section(title: str, name: str, pairs: Sequence[Pair], settings: Settings, text: str) -> Section:
     found = [pair.compared(settings) for pair in pairs]
     overall = pd.concat([_overall(frame) for frame in found], ignore_index=True)
     # One other run is named in the title.
@@ -146,6 +146,6 @@ def _labels(frame: pd.DataFrame) -> pd.DataFrame:
 _DIFFERENCE = ("difference", "difference_low", "difference_high")
 
 
-def _differing_gold(pairs: Sequence[_Pair]) -> str:
+def _differing_gold(pairs: Sequence[Pair]) -> str:
     n = sum(pair.n_other_gold for pair in pairs)
     return f" Gold labels of {n} paired memes differ between the two runs." if n else ""

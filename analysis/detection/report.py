@@ -16,14 +16,20 @@ from xai.store import Run, run_names
 
 
 def detection_report(
-    run: Run, settings: Settings | None = None, *, against: Sequence[Run] = (), sections: Sequence[Section] = ()
+    run: Run,
+    settings: Settings | None = None,
+    *,
+    against: Sequence[Run] = (),
+    sections: Sequence[Section] = (),
+    headline: Sequence[str] = (),
 ) -> Report:
     """Everything that a run's answers and gold labels say about its detection.
 
     Args:
         settings: the run's own task and the defaults, if not given.
         against: other runs of the same task, whose memes are paired with those of this one by their ids.
-        sections: further parts that others made of the same runs; the tables of the first of them are headlines.
+        sections: further parts that others made of the same runs; they come last.
+        headline: tables of theirs that the terminal shows, too.
 
     Raises:
         ValueError: there are no gold labels, a label is not in the inventory, or the runs are not of one task or
@@ -42,11 +48,10 @@ def detection_report(
         _against(run, scored, others, settings) if others else None,
         *sections,
     ]
-    headline = ["by_mode", *(("against", "against_overlap") if others else ())]
     return Report(
         title=f"Detection of {_name(run)}",
         facts=_facts(run, settings, against),
-        headline=(*headline, *(table.name for section in sections[:1] for table in section.tables)),
+        headline=("by_mode", *(("against", "against_overlap") if others else ()), *headline),
         sections=tuple(section for section in found if section is not None),
     )
 
@@ -77,7 +82,7 @@ def _name(run: Run) -> str:
 
 def _facts(run: Run, settings: Settings, against: Sequence[Run]) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "run": _run_facts(run),
+        "run": run_facts(run),
         "task": f"{settings.task.name} version {settings.task.version}",
         "label for none": settings.none_in_words,
         "intervals": f"{LEVEL:.0%}, percentile bootstrap over memes, {settings.n_draws} draws",
@@ -88,10 +93,11 @@ def _facts(run: Run, settings: Settings, against: Sequence[Run]) -> dict[str, An
         "seed": settings.seed,
         "computed with": installed_versions(),
     }
-    return facts | {"against": [_run_facts(other) for other in against]} if against else facts
+    return facts | {"against": [run_facts(other) for other in against]} if against else facts
 
 
-def _run_facts(run: Run) -> dict[str, Any]:
+def run_facts(run: Run) -> dict[str, Any]:
+    """What a report says of a run: how it was made, and with which versions."""
     config = {name: run.config.get(name) for name in ("dataset", "modes", "prompt", "model", "limit", "answers")}
     return {"name": _name(run), "state": run.info["state"], **config, "versions": run.info["versions"]} | (
         {"resumed with": run.info["resumed_with"]} if "resumed_with" in run.info else {}

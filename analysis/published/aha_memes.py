@@ -23,7 +23,7 @@ from xai.analysis.published.aha_answers import (
 from xai.analysis.published.comparing import between_runs, comparison_table
 from xai.analysis.published.measures import measured
 from xai.analysis.published.records import captions
-from xai.analysis.published.registry import Scoring
+from xai.analysis.published.registry import Published, Scoring
 from xai.analysis.published.sides import COUNTED, Layout, TwoSided
 from xai.analysis.report import Chart, Section, Series, Table
 from xai.analysis.statistics import LEVEL
@@ -33,7 +33,7 @@ _STREAM = 31
 """Of the random baseline, so that it draws other numbers than those of the same seed elsewhere."""
 
 
-def sections(run: Run, scoring: Scoring) -> list[Section]:
+def sections(run: Run, scoring: Scoring) -> Published:
     """The published scores of a run, and of what it is compared with.
 
     Raises:
@@ -41,7 +41,7 @@ def sections(run: Run, scoring: Scoring) -> list[Section]:
     """
     judged = judged_modes(run, scoring.settings)
     if not judged:
-        return []
+        return Published((), ())
     texts = {mode: captions(run, mode, one.ids) for mode, one in judged.items()}
     found = [
         _scores(judged, scoring.settings),
@@ -54,7 +54,7 @@ def sections(run: Run, scoring: Scoring) -> list[Section]:
     compared = comparison_table("aha_against", "Runs compared", pairs, measures_of, MEASURES, scoring.settings)
     if compared is not None:
         found.append(Section(title="AHA-Memes: runs compared", tables=(compared,)))
-    return found
+    return Published(found, ["aha_scores", "aha_baselines", *([compared.name] if compared else [])])
 
 
 def judged_modes(run: Run, settings: Settings) -> dict[str, TwoSided]:
@@ -106,8 +106,8 @@ def _baselines(judged: Mapping[str, TwoSided], settings: Settings) -> pd.DataFra
         most, named = majority(one)
         drawn = [_values(one, at_random(one, rng)) for _ in range(settings.n_baseline_draws)]
         shared = {"modes": ", ".join(modes), "memes": len(one)}
-        rows.append(shared | {"baseline": "majority"} | _spread([_values(one, most)]) | {"answer": named})
-        rows.append(shared | {"baseline": "random"} | _spread(drawn) | {"answer": "a side, and a category of it"})
+        rows.append(shared | {"baseline": "majority", "answer": named} | _spread([_values(one, most)]))
+        rows.append(shared | {"baseline": "random", "answer": "a side and one category"} | _spread(drawn))
     return pd.DataFrame(rows)
 
 

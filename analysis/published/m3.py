@@ -27,7 +27,7 @@ from xai.analysis.published.m3_metrics import (
 from xai.analysis.published.measures import mean_measures, measured
 from xai.analysis.published.phrases import joined
 from xai.analysis.published.records import Phrases, rationales
-from xai.analysis.published.registry import Scoring
+from xai.analysis.published.registry import Published, Scoring
 from xai.analysis.published.sides import COUNTED, Layout, TwoSided
 from xai.analysis.report import Chart, Section, Series, Table
 from xai.analysis.statistics import LEVEL, bootstrap, weighted_mean
@@ -35,11 +35,12 @@ from xai.schema import ALL_LABELS, SEGMENTS
 from xai.store import Run
 
 WITHOUT_POST, WITH_POST = "image+text", "image+text+post"
+_HEADLINE = ("m3_hate", "m3_categories", "m3_rationale", "m3_settings", "m3_shares", "m3_overall")
 CONSTANT = "constant phrase"
 _PARTS = {"image": "picture", "text": "text", "post": "post"}
 
 
-def sections(run: Run, scoring: Scoring) -> list[Section]:
+def sections(run: Run, scoring: Scoring) -> Published:
     """The published scores of a run, and of what it is compared with.
 
     Raises:
@@ -47,7 +48,7 @@ def sections(run: Run, scoring: Scoring) -> list[Section]:
     """
     judged = judged_modes(run, scoring)
     if not judged:
-        return []
+        return Published((), ())
     others = {name: judged_modes(other, scoring) for name, other in scoring.against.items()}
     found = [
         _scores(judged, scoring),
@@ -57,7 +58,9 @@ def sections(run: Run, scoring: Scoring) -> list[Section]:
         _overall({scoring.name: judged, **others}, scoring.similarity is not None) if others else None,
         _against(judged, others, scoring),
     ]
-    return [section for section in found if section is not None]
+    kept = [section for section in found if section is not None]
+    names = {table.name for section in kept for table in section.tables}
+    return Published(kept, [name for name in _HEADLINE if name in names])
 
 
 def judged_modes(run: Run, scoring: Scoring) -> dict[str, Judged]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import NamedTuple
 
 from xai.analysis.detection.scored import Settings
 from xai.analysis.published.phrases import Similarity
@@ -15,7 +16,7 @@ PUBLISHED: dict[str, str] = {
     "aha-memes": "xai.analysis.published.aha_memes:sections",
     "m3": "xai.analysis.published.m3:sections",
 }
-"""Name of a task to ``module:function``, a :data:`Sections`; imported when a run of the task is scored."""
+"""Name of a task to ``module:function``, a :data:`MakeSections`; imported when a run of the task is scored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,19 +33,25 @@ class Scoring:
     similarity: Similarity | None = None
 
 
-Sections = Callable[[Run, Scoring], Sequence[Section]]
-"""The sections for a run. The tables of the first are what the terminal shows."""
+class Published(NamedTuple):
+    """The sections of a task's published scores, and which of their tables the terminal shows."""
+
+    sections: Sequence[Section]
+    headline: Sequence[str]
 
 
-def published_sections(run: Run, scoring: Scoring) -> list[Section]:
-    """The published scores of a run's task; none for a task that has none.
+MakeSections = Callable[[Run, Scoring], Published]
+
+
+def published_sections(run: Run, scoring: Scoring) -> Published:
+    """The published scores of a run's task; no section for a task that has none.
 
     Raises:
         ValueError: the run has nothing that can be scored so.
     """
     where = PUBLISHED.get(scoring.settings.task.name)
     if where is None:
-        return []
+        return Published((), ())
     module, _, name = where.partition(":")
-    make: Sections = getattr(import_module(module), name)
-    return list(make(run, scoring))
+    make: MakeSections = getattr(import_module(module), name)
+    return make(run, scoring)

@@ -32,4 +32,5 @@ def score_report(
     own_name, *names = names_of([run, *against])
     others = dict(zip(names, against, strict=True))
     scoring = Scoring(settings, own_name, others, similarity)
-    return detection_report(run, settings, against=against, sections=published_sections(run, scoring))
+    published = published_sections(run, scoring)
+    return detection_report(run, settings, against=against, sections=published.sections, headline=published.headline)

@@ -37,7 +37,7 @@ TEN = (
 
 def tables(path: Path, rows: list[Row]) -> dict[str, Table]:
     found = sections(run_of(path, "aha-memes", {"image+text": rows}), Scoring(fast("aha-memes")))
-    return {table.name: table for section in found for table in section.tables}
+    return {table.name: table for section in found.sections for table in section.tables}
 
 
 def test_both_others_are_one_of_ten_categories() -> None:
@@ -177,7 +177,7 @@ def test_the_report_of_a_run_has_the_published_scores_and_compares_runs(tmp_path
     better = [row._replace(labels=row.gold) for row in ROWS]
     other = run_of(tmp_path / "b", "aha-memes", {"image+text": better})
     report = score_report(run, fast("aha-memes"), against=[other])
-    assert {"aha_scores", "aha_baselines", "by_mode"} <= set(report.headline)
+    assert {"aha_scores", "aha_baselines", "aha_against", "by_mode"} <= set(report.headline)
     compared = of_report(report, "aha_against").set_index("measure")
     assert compared.loc["accuracy", ["of_first", "of_second"]].tolist() == [0.5, 1]
     # Three memes speak, all for the second: 2 of 2³ swaps are as far.

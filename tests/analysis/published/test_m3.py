@@ -50,7 +50,7 @@ class SharedWords:
 
 def tables(run: Run, **options: object) -> dict[str, Table]:
     found = sections(run, Scoring(fast("m3"), **options))  # type: ignore[arg-type]
-    return {table.name: table for section in found for table in section.tables}
+    return {table.name: table for section in found.sections for table in section.tables}
 
 
 def both(rows: Sequence[Row]) -> tuple[tuple[tuple[str, ...] | None, ...], ...]:
@@ -107,9 +107,9 @@ def test_a_model_for_bertscore_fills_its_column(tmp_path: Path) -> None:
     found = tables(run, similarity=SharedWords())["m3_rationale"].frame.set_index("rationales")
     assert found.loc["of the run", "bertscore"] == pytest.approx((1 + 3 / 6 + 0) / 3)
     assert found.loc["gold itself", "bertscore"] == 1
-    text = sections(run, Scoring(fast("m3"), similarity=SharedWords()))[0].text
+    text = sections(run, Scoring(fast("m3"), similarity=SharedWords())).sections[0].text
     assert "BERTScore is F of shared words" in text
-    assert "BERTScore needs a model" in sections(run, Scoring(fast("m3")))[0].text
+    assert "BERTScore needs a model" in sections(run, Scoring(fast("m3"))).sections[0].text
 
 
 def test_scores_are_those_of_scikit_learn_on_drawn_answers(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_overall_of_runs_is_of_the_memes_that_all_have_within_a_mode(tmp_path: P
     assert 0 < found["overall"]["a"] < 100
     metrics_ = report.table("m3_metrics").frame.set_index("run")
     assert metrics_.loc["b", ["accuracy", "hamming_loss"]].tolist() == [1, 0]
-    assert {"m3_hate", "m3_categories", "m3_rationale"} <= set(report.headline)
+    assert {"m3_hate", "m3_categories", "m3_rationale", "m3_settings", "m3_overall"} <= set(report.headline)
     (section,) = [section for section in report.sections if section.title.startswith("M³: Overall")]
     assert "BERTScore is not among them" in section.text
 
