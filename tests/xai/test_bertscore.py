@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,10 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from xai.analysis.report import Report
 from xai.bertscore import load_bertscore, pair_f1
+from xai.schema import Meme, Prediction
+from xai.store import RunWriter
 
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "praise", "name", "old", "bridges", "rivers"]
 GOLD = ["praise old bridges", "name rivers", "praise", "old rivers name bridges"]
@@ -107,3 +113,48 @@ def test_a_pickle_is_not_read(folder: Path, tmp_path: Path) -> None:
 def test_as_many_texts_are_needed_on_both_sides(folder: Path) -> None:
     with pytest.raises(ValueError, match="2 gold texts and 1 others"):
         load_bertscore(folder)(["a", "b"], ["a"])
+
+
+def run_of(path: Path, phrases: list[str]) -> Path:
+    """A run of M³ that answers hate with one phrase a meme, gold being `GOLD`."""
+    with RunWriter(path, {"task": "m3"}) as writer:
+        for number, (gold, phrase) in enumerate(zip(GOLD, phrases, strict=True)):
+            answer = Prediction(
+                meme_id=f"m{number}", mode="image+text", generated_ids=(1,), text="", labels=("Hate",),
+                reasons=(phrase,),
+            )  # fmt: skip
+            meme = Meme(id=f"m{number}", labels=("Hate",), metadata={"rationale": [gold]})
+            writer.add(answer, meme=meme)
+    return path
+
+
+def xai_score(*arguments: str | Path, code: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "xai.cli", "score", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=600, check=False)
+    assert result.returncode == code, result.stderr
+    return result
+
+
+def test_the_command_scores_rationales_of_several_runs_with_an_encoder(folder: Path, tmp_path: Path) -> None:
+    run, right, empty = (
+        run_of(tmp_path / name, phrases) for name, phrases in (("run", OTHER), ("right", GOLD), ("empty", [""] * 4))
+    )
+    options = ("--bert-score", folder, "--bert-layer", "1", "--device", "cpu")
+    printed = xai_score(run, "--against", right, "--against", empty, *options, "--json", code=0).stdout
+    report = Report.model_validate(json.loads(printed))
+    found = report.table("m3_metrics").frame.set_index("run")["bertscore"]
+    assert found.to_dict() == pytest.approx(
+        {"run": load_bertscore(folder, layer=1)(GOLD, OTHER).mean(), "right": 1, "empty": 0}, abs=1e-6
+    )
+    overall = report.table("m3_overall").frame.set_index("run")
+    # All answer hate alike, so that the phrase metrics alone tell the runs apart.
+    assert overall["n_metrics"].tolist() == [3, 3, 3]
+    assert overall["overall"][["right", "empty"]].tolist() == [100, 0]
+    (section,) = [section for section in report.sections if section.title == "M³: scores as published"]
+    assert f"BERTScore is F of {folder.name}, layer 1, float32, not rescaled" in section.text
+
+
+def test_the_command_says_what_to_do_where_there_is_no_encoder(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", OTHER)
+    result = xai_score(run, "--bert-score", tmp_path, code=2)
+    assert "is no folder of a model (no config.json); give that of an encoder" in " ".join(result.stderr.split())
