@@ -298,6 +298,10 @@ class Task(Record):
         first = "post" if "post" in mode else "caption" if "text" in mode else None
         return text + self.introduction(first, language, variant) if first else text
 
+    def variant(self, preferred: str) -> str:
+        """The variant of the prompts that a model prefers, or else ``full``, or else the first that there is."""
+        return next(name for name in (preferred, "full", *self.prompts) if name in self.prompts)
+
     def introduction(self, kind: Literal["post", "caption"], language: str = "en", variant: str = "full") -> str:
         """What introduces the post, or the meme's text, in a prompt.
 
