@@ -118,7 +118,7 @@ def _values(judged: TwoSided, answered: Answered) -> list[float]:
 
 def _spread(drawn: Sequence[Sequence[float]]) -> dict[str, float]:
     """Mean and standard deviation of a draw, 0 for what is not drawn."""
-    table, columns = np.array(drawn), {}
+    table, columns = np.array(drawn), dict[str, float]()
     for name, values in zip(MEASURES.values(), table.T, strict=True):
         columns |= {name: float(values.mean()), f"{name}_sd": float(values.std(ddof=1)) if len(table) > 1 else 0.0}
     return columns

@@ -66,7 +66,7 @@ def sections(run: Run, scoring: Scoring) -> Published:
 def judged_modes(run: Run, scoring: Scoring) -> dict[str, Judged]:
     """The answers of every mode that can be scored; raises as :func:`sections` does."""
     layout = Layout.of(scoring.settings.task)
-    found = {}
+    found: dict[str, Judged] = {}
     for mode, answers in answers_of(run, scoring.settings.task).items():
         sided = TwoSided.of(mode, answers, layout)
         found[mode] = judge(sided, rationales(run, mode, sided.ids), scoring.similarity)

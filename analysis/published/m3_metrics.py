@@ -118,9 +118,10 @@ def overall(metrics: pd.DataFrame) -> pd.DataFrame:
     if len(metrics) < 2:
         raise ValueError("Overall is scaled over the models that are compared; give at least two")
     values = metrics.reindex(columns=list(METRICS.values())).astype(float)
-    span = values.max() - values.min()
-    telling = [name for name in values if not values[name].isna().any() and span[name] > _SAME]
-    scaled = (values[telling] - values[telling].min()) / span[telling]
+    apart = (values.max(skipna=False) - values.min(skipna=False)) > _SAME
+    telling = [name for name in METRICS.values() if apart[name]]
+    low, high = values[telling].min(), values[telling].max()
+    scaled = (values[telling] - low) / (high - low)
     for name in LOWER_IS_BETTER & set(telling):
         scaled[name] = 1 - scaled[name]
     return pd.DataFrame({"overall": 100 * scaled.mean(axis=1), "n_metrics": len(telling)}, index=metrics.index)
