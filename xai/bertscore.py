@@ -36,6 +36,9 @@ class BertScore:
     Attributes:
         name: of its folder.
         layer: after which of its layers the vectors are taken; 0 is what goes into the first.
+        batch_size: pairs that are encoded at once.
+
+    A text with more tokens than the encoder takes is cut behind the last that it does.
     """
 
     name: str
@@ -58,28 +61,31 @@ class BertScore:
         """
         if len(gold) != len(predicted):
             raise ValueError(f"{len(gold)} gold texts and {len(predicted)} others; give one of each for every pair")
-        texts = list(dict.fromkeys([*gold, *predicted]))
-        vectors = dict(zip(texts, self._vectors(texts), strict=True))
-        return np.array([pair_f1(*vectors[one], *vectors[other]) for one, other in zip(gold, predicted, strict=True)])
+        pairs, found = list(zip(gold, predicted, strict=True)), []
+        for start in range(0, len(pairs), self.batch_size):
+            batch = pairs[start : start + self.batch_size]
+            texts = list(dict.fromkeys(text for pair in batch for text in pair))
+            vectors = dict(zip(texts, self._vectors(texts), strict=True))
+            found += [pair_f1(*vectors[one], *vectors[other]) for one, other in batch]
+        return np.array(found)
 
     def _vectors(self, texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The vectors of the tokens of each text, ``(n_tokens, hidden)``, and which are no special ones."""
-        for start in range(0, len(texts), self.batch_size):
-            encoded = self.tokenizer(
-                list(texts[start : start + self.batch_size]), padding=True, truncation=True, return_tensors="pt",
-                return_special_tokens_mask=True, max_length=self._longest,
-            )  # fmt: skip
-            special = encoded.pop("special_tokens_mask").bool().numpy()
-            there = encoded["attention_mask"].bool().numpy()
-            device = next(self.model.parameters()).device
-            with torch.inference_mode():
-                found = self.model(**encoded.to(device), output_hidden_states=True).hidden_states[self.layer]
-            for vectors, is_special, is_there in zip(found.float().cpu().numpy(), special, there, strict=True):
-                yield vectors[is_there], ~is_special[is_there]
+        encoded = self.tokenizer(
+            list(texts), padding=True, truncation=True, return_tensors="pt", return_special_tokens_mask=True,
+            max_length=self._longest,
+        )  # fmt: skip
+        special = encoded.pop("special_tokens_mask").bool().numpy()
+        there = encoded["attention_mask"].bool().numpy()
+        device = next(self.model.parameters()).device
+        with torch.inference_mode():
+            found = self.model(**encoded.to(device), output_hidden_states=True).hidden_states[self.layer]
+        for vectors, is_special, is_there in zip(found.float().cpu().numpy(), special, there, strict=True):
+            yield vectors[is_there], ~is_special[is_there]
 
     @property
     def _longest(self) -> int:
-        """Tokens that the model takes; a longer text is cut."""
+        """Tokens that the encoder takes."""
         longest = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length
         return int(min(longest, self.tokenizer.model_max_length))
 

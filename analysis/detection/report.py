@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from xai.analysis.detection.pairs import against_runs, between_modes
-from xai.analysis.detection.scored import Scored, Settings, scored_modes, task_of_run
+from xai.analysis.detection.scored import Settings, scored_modes, task_of_run
 from xai.analysis.detection.sections import baselines, calibrations, confusions, detection, labels
 from xai.analysis.report import Report, Section
 from xai.analysis.statistics import LEVEL
 from xai.environment import installed_versions
-from xai.schema import Mode
 from xai.store import Run, run_names
+from xai.tasks import Task
 
 
 def detection_report(
@@ -37,7 +37,8 @@ def detection_report(
     """
     settings = settings or Settings(task_of_run(run))
     scored = scored_modes(run, settings)
-    others = dict(zip(names_of([run, *against])[1:], against, strict=True))
+    name, others = named(run, against, settings.task)
+    theirs = {other: scored_modes(compared, settings) for other, compared in others.items()}
     found = [
         detection(scored, settings),
         labels(scored, settings),
@@ -45,7 +46,7 @@ def detection_report(
         confusions(scored, settings),
         calibrations(scored, settings),
         between_modes(scored, settings),
-        _against(run, scored, others, settings) if others else None,
+        against_runs(name, scored, theirs, settings) if theirs else None,
         *sections,
     ]
     return Report(
@@ -56,24 +57,22 @@ def detection_report(
     )
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """What a report calls runs; raises as :func:`xai.store.run_names` does."""
-    return run_names([run.path for run in runs])
+def named(run: Run, against: Sequence[Run], task: Task) -> tuple[str, dict[str, Run]]:
+    """What a report calls a run, and the runs that it is compared with, by their names.
 
-
-def _against(run: Run, scored: Mapping[Mode, Scored], others: Mapping[str, Run], settings: Settings) -> Section:
-    task = settings.task
+    Raises:
+        ValueError: a run is given twice, or one is not of the task.
+    """
+    own_name, *names = run_names([run.path, *(other.path for other in against)])
+    others = dict(zip(names, against, strict=True))
     for name, other in others.items():
         theirs = other.config["task"], other.config.get("task_version", task.version)
         if theirs != (task.name, task.version):
             raise ValueError(
-                f"{name!r} is of task {theirs[0]!r} version {theirs[1]}, and {_name(run)!r} of {task.name!r} "
+                f"{name!r} is of task {theirs[0]!r} version {theirs[1]}, and {own_name!r} of {task.name!r} "
                 f"version {task.version}; compare runs of one task"
             )
-    own_name = names_of([run, *others.values()])[0]
-    return against_runs(
-        own_name, scored, {name: scored_modes(other, settings) for name, other in others.items()}, settings
-    )
+    return own_name, others
 
 
 def _name(run: Run) -> str:

@@ -21,7 +21,7 @@ from xai.analysis.published.aha_answers import (
     measures_of,
 )
 from xai.analysis.published.comparing import between_runs, comparison_table
-from xai.analysis.published.measures import measured
+from xai.analysis.published.measures import columns_of, measured
 from xai.analysis.published.records import captions
 from xai.analysis.published.registry import Published, Scoring
 from xai.analysis.published.sides import COUNTED, Layout, TwoSided
@@ -67,9 +67,8 @@ def _scores(judged: Mapping[str, TwoSided], settings: Settings) -> Section:
     rows = []
     for mode, one in judged.items():
         found = measured(measures_of(one), n_draws=settings.n_draws, seed=settings.seed)
-        columns = [found[key].columns(name) for key, name in MEASURES.items()]
         row = {"mode": mode, "memes": len(one), "unparsed": int(one.unparsed.sum())}
-        rows.append(row | {name: value for part in columns for name, value in part.items()})
+        rows.append(row | columns_of(found, MEASURES))
     positive, negative = next(iter(judged.values())).layout.sides
     return Section(
         title="AHA-Memes: scores as published",

@@ -27,7 +27,7 @@ class OfMemes(Protocol):
         ...
 
 
-Judged = TypeVar("Judged", bound=OfMemes)
+Subject = TypeVar("Subject", bound=OfMemes)
 Shown = Mapping[tuple[str, str], str]
 """Kind and name of a measure to what a table calls it."""
 NOTE = (
@@ -38,8 +38,8 @@ NOTE = (
 
 
 def between_runs(
-    name: str, mine: Mapping[str, Judged], others: Mapping[str, Mapping[str, Judged]]
-) -> list[tuple[str, str, Judged, Judged]]:
+    name: str, mine: Mapping[str, Subject], others: Mapping[str, Mapping[str, Subject]]
+) -> list[tuple[str, str, Subject, Subject]]:
     """Every mode of a run beside the same mode of each other run."""
     return [
         (f"{name} {mode}", f"{other} {mode}", one, theirs[mode])
@@ -59,8 +59,8 @@ def shared_rows(sets: Iterable[OfMemes]) -> list[list[int]]:
 def comparison_table(
     name: str,
     title: str,
-    pairs: Sequence[tuple[str, str, Judged, Judged]],
-    measure: Callable[[Judged], Additive],
+    pairs: Sequence[tuple[str, str, Subject, Subject]],
+    measure: Callable[[Subject], Additive],
     shown: Shown,
     settings: Settings,
 ) -> Table | None:
@@ -78,9 +78,9 @@ def comparison_table(
 def _compared(
     first_name: str,
     second_name: str,
-    first: Judged,
-    second: Judged,
-    measure: Callable[[Judged], Additive],
+    first: Subject,
+    second: Subject,
+    measure: Callable[[Subject], Additive],
     shown: Shown,
     settings: Settings,
 ) -> pd.DataFrame | None:

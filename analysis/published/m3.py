@@ -24,7 +24,7 @@ from xai.analysis.published.m3_metrics import (
     overall,
     text_scores,
 )
-from xai.analysis.published.measures import mean_measures, measured
+from xai.analysis.published.measures import columns_of, mean_measures, measured
 from xai.analysis.published.phrases import joined
 from xai.analysis.published.records import Phrases, rationales
 from xai.analysis.published.registry import Published, Scoring
@@ -74,23 +74,14 @@ def judged_modes(run: Run, scoring: Scoring) -> dict[str, Judged]:
 
 
 def _scores(judged: Mapping[str, Judged], scoring: Scoring) -> Section:
-    settings = scoring.settings
-    found = {
-        mode: measured(measures_of(one), n_draws=settings.n_draws, seed=settings.seed) for mode, one in judged.items()
-    }
-
-    def rows(shown: Mapping[tuple[str, str], str], counts: Any) -> pd.DataFrame:
-        return pd.DataFrame(
-            [
-                {"mode": mode, **counts(judged[mode])}
-                | {name: value for key, title in shown.items() for name, value in of[key].columns(title).items()}
-                for mode, of in found.items()
-            ]
-        )
-
-    hate = rows(HATE, lambda one: {"memes": len(one.ids), "unparsed": int(one.sided.unparsed.sum())})
+    hate, below = [], []
+    for mode, one in judged.items():
+        found = measured(measures_of(one), n_draws=scoring.settings.n_draws, seed=scoring.settings.seed)
+        unparsed, n_hate = one.sided.unparsed, int(one.is_hate.sum())
+        hate.append({"mode": mode, "memes": len(one.ids), "unparsed": int(unparsed.sum())} | columns_of(found, HATE))
+        of_hate = {"mode": mode, "gold_hate": n_hate, "unparsed": int((unparsed & one.is_hate).sum())}
+        below.append(of_hate | columns_of(found, BELOW))
     phrases = ", ".join(dict.fromkeys(repr(constant_phrase(one.gold_phrases)) for one in judged.values()))
-    below = rows(BELOW, lambda one: {"gold_hate": int(one.is_hate.sum()), "unparsed": _unparsed_hate(one)})
     return Section(
         title="M³: scores as published",
         text=(
@@ -105,8 +96,8 @@ def _scores(judged: Mapping[str, Judged], scoring: Scoring) -> Section:
             "gold itself and one phrase for all memes score stands beside the answers."
         ),
         tables=(
-            Table.of("m3_hate", "Hate or normal", hate),
-            Table.of("m3_categories", "Categories, where gold is hate", below),
+            Table.of("m3_hate", "Hate or normal", pd.DataFrame(hate)),
+            Table.of("m3_categories", "Categories, where gold is hate", pd.DataFrame(below)),
             Table.of(
                 "m3_rationale",
                 "Rationale phrases against gold",
@@ -115,7 +106,7 @@ def _scores(judged: Mapping[str, Judged], scoring: Scoring) -> Section:
                 f"{CONSTANT}: one answer to all memes, the commonest phrase of gold ({phrases}).",
             ),
         ),
-        charts=(_chart("m3_hate_by_mode", "Hate or normal by mode", hate, HATE),),
+        charts=(_chart("m3_hate_by_mode", "Hate or normal by mode", pd.DataFrame(hate), HATE),),
     )
 
 
@@ -123,10 +114,6 @@ def _similarity(scoring: Scoring) -> str:
     if scoring.similarity is None:
         return "; BERTScore needs a model (--bert-score FOLDER) and is left out"
     return f", BERTScore is F of {scoring.similarity.source}"
-
-
-def _unparsed_hate(one: Judged) -> int:
-    return int((one.sided.unparsed & one.is_hate).sum())
 
 
 def _rationale_rows(judged: Mapping[str, Judged], scoring: Scoring) -> pd.DataFrame:
@@ -145,7 +132,7 @@ def _rationale_rows(judged: Mapping[str, Judged], scoring: Scoring) -> pd.DataFr
             )
             there = [own for own, of_gold in zip(phrases, gold, strict=True) if of_gold is not None]
             row = {"mode": mode, "rationales": name, "memes": len(there), "without": sum(not joined(x) for x in there)}
-            rows.append(row | {k: v for key, title in TEXTS.items() for k, v in found[key].columns(title).items()})
+            rows.append(row | columns_of(found, TEXTS))
     return pd.DataFrame(rows)
 
 

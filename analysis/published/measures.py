@@ -106,5 +106,10 @@ def measured(measures: Additive, *, n_draws: int = N_DRAWS, seed: int = 0) -> di
     return {(kind, name): interval for (kind, name, _), interval in zip(measures.index, found, strict=True)}
 
 
+def columns_of(found: Mapping[tuple[str, str], Interval], shown: Mapping[tuple[str, str], str]) -> dict[str, float]:
+    """Measures as the columns of a table, each with its interval; ``shown`` has their names there."""
+    return {name: value for key, title in shown.items() for name, value in found[key].columns(title).items()}
+
+
 def _index(kind: str, names: Sequence[str]) -> pd.MultiIndex:
     return pd.MultiIndex.from_tuples([(kind, name, "") for name in names], names=["kind", "measure", "name"])

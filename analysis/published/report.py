@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xai.analysis.detection.report import detection_report, names_of
+from xai.analysis.detection.report import detection_report, named
 from xai.analysis.detection.scored import Settings, task_of_run
 from xai.analysis.published.phrases import Similarity
 from xai.analysis.published.registry import Scoring, published_sections
@@ -29,8 +29,6 @@ def score_report(
         ValueError: as :func:`detection_report`, or the gold labels have not what the published scores need.
     """
     settings = settings or Settings(task_of_run(run))
-    own_name, *names = names_of([run, *against])
-    others = dict(zip(names, against, strict=True))
-    scoring = Scoring(settings, own_name, others, similarity)
-    published = published_sections(run, scoring)
+    name, others = named(run, against, settings.task)
+    published = published_sections(run, Scoring(settings, name, others, similarity))
     return detection_report(run, settings, against=against, sections=published.sections, headline=published.headline)

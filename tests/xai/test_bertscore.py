@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,7 @@ def test_a_batch_changes_nothing(folder: Path) -> None:
     score = load_bertscore(folder)
     alone = [float(score([gold], [other])[0]) for gold, other in zip(GOLD, OTHER, strict=True)]
     assert score(GOLD, OTHER) == pytest.approx(alone, abs=1e-6)
+    assert replace(score, batch_size=3)(GOLD, OTHER) == pytest.approx(alone, abs=1e-6)
 
 
 def test_the_source_names_model_layer_and_type(folder: Path) -> None:
@@ -156,5 +158,7 @@ def test_the_command_scores_rationales_of_several_runs_with_an_encoder(folder: P
 
 def test_the_command_says_what_to_do_where_there_is_no_encoder(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", OTHER)
+    result = xai_score(run, "--bert-layer", "1", code=2)
+    assert "are of an encoder; name it with --bert-score" in " ".join(result.stderr.split())
     result = xai_score(run, "--bert-score", tmp_path, code=2)
     assert "is no folder of a model (no config.json); give that of an encoder" in " ".join(result.stderr.split())

@@ -12,6 +12,7 @@ from xai.display import print_report
 
 if TYPE_CHECKING:
     from xai.bertscore import BertScore
+    from xai.tasks import Task
 
 
 @app.command()
@@ -62,13 +63,22 @@ def score(
         opened,
         settings,
         against=[open_run(other) for other in against or ()],
-        similarity=None if bert_score is None else _bertscore(bert_score, bert_layer, device, dtype),
+        similarity=_bertscore(known, bert_score, bert_layer, device, dtype),
     )
     paths = write_report(report, opened.reports, "score")
     print_report(report, paths["html"], as_json)
 
 
-def _bertscore(folder: Path, layer: int | None, device: str | None, dtype: str | None) -> BertScore:
+def _bertscore(
+    task: Task, folder: Path | None, layer: int | None, device: str | None, dtype: str | None
+) -> BertScore | None:
+    """The encoder that was asked for; refuses what would have no effect."""
+    if folder is None:
+        if (layer, device, dtype) != (None, None, None):
+            raise ValueError("--bert-layer, --device and --dtype are of an encoder; name it with --bert-score")
+        return None
+    if task.answer.reasons is None:
+        raise ValueError(f"answers to task {task.name!r} have no rationale phrases; leave out --bert-score")
     from xai.bertscore import load_bertscore
 
     return load_bertscore(folder, layer=layer, device=device, dtype=dtype)
