@@ -115,6 +115,8 @@ def _answer(line: str) -> GivenAnswer:
         json.dumps(known, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ValueError("it holds half a character (a lone surrogate); correct the text") from None
+    if not isinstance(known.get("stage"), str):
+        known.pop("stage", None)
     if isinstance(known.get("id"), int) and not isinstance(known["id"], bool):
         known["id"] = str(known["id"])  # as datasets have it
     try:

@@ -112,7 +112,12 @@ class Pairs(Record):
     def labels(self) -> list[Label]:
         """Every pair; the label of the earlier stage is its ancestor."""
         return [
-            Label(name=f"{one.name}{PAIR}{value.name}", ancestors=(one.name,), written=value.spelling)
+            Label(
+                name=f"{one.name}{PAIR}{value.name}",
+                ancestors=(one.name,),
+                aliases=value.aliases,
+                written=value.spelling,
+            )
             for one in self.first
             for value in self.values
         ]
