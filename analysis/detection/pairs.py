@@ -109,6 +109,7 @@ def _section(title: str, name: str, pairs: Sequence[Pair], settings: Settings, t
     overall = pd.concat([_overall(frame) for frame in found], ignore_index=True)
     # One other run is named in the title.
     told = [] if len(set(overall["second_run"])) > 1 else ["second_run"]
+    short = {} if told else {"second_run": "run", "difference": "diff", "p": "", "p_holm": "p (Holm)"}
     for _, family in overall.groupby("measure"):
         overall.loc[family.index, "p_holm"] = holm(list(family["p"]))
     each = pd.concat([_labels(frame) for frame in found], ignore_index=True).drop(columns=told)
@@ -116,7 +117,7 @@ def _section(title: str, name: str, pairs: Sequence[Pair], settings: Settings, t
         title=title,
         text=text,
         tables=(
-            Table.of(name, title, overall.drop(columns=told), note=_ORDER),
+            Table.of(name, title, overall.drop(columns=told), note=_ORDER, short=short),
             Table.of(
                 f"{name}_overlap",
                 "What was paired",

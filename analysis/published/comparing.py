@@ -36,6 +36,8 @@ NOTE = (
     "places, two-sided; p_holm: corrected for all comparisons of the same measure in this table."
 )
 
+_SHORT = {"memes": "", "of_first": "1st", "of_second": "2nd", "difference": "diff", "p": "", "p_holm": "p (Holm)"}
+
 
 def between_runs(
     name: str, mine: Mapping[str, Subject], others: Mapping[str, Mapping[str, Subject]]
@@ -72,7 +74,7 @@ def comparison_table(
     frame = pd.concat(frames, ignore_index=True)
     for _, family in frame[frame["p"].notna()].groupby("measure"):
         frame.loc[family.index, "p_holm"] = holm(list(family["p"]))
-    return Table.of(name, title, frame, note=NOTE)
+    return Table.of(name, title, frame, note=NOTE, short=_SHORT)
 
 
 def _compared(

@@ -37,6 +37,10 @@ from xai.store import Run
 WITHOUT_POST, WITH_POST = "image+text", "image+text+post"
 _HEADLINE = ("m3_hate", "m3_categories", "m3_rationale", "m3_settings", "m3_shares", "m3_overall")
 CONSTANT = "constant phrase"
+_SHORT = {
+    "unparsed": "", "macro_precision": "precision", "macro_recall": "recall", "macro_f1": "f1",
+    "hamming_loss": "hamming", "subset_accuracy": "subset",
+}  # fmt: skip
 _PARTS = {"image": "picture", "text": "text", "post": "post"}
 
 
@@ -97,7 +101,7 @@ def _scores(judged: Mapping[str, Judged], scoring: Scoring) -> Section:
         ),
         tables=(
             Table.of("m3_hate", "Hate or normal", pd.DataFrame(hate)),
-            Table.of("m3_categories", "Categories, where gold is hate", pd.DataFrame(below)),
+            Table.of("m3_categories", "Categories, where gold is hate", pd.DataFrame(below), short=_SHORT),
             Table.of(
                 "m3_rationale",
                 "Rationale phrases against gold",
@@ -173,13 +177,14 @@ def _input_settings(judged: Mapping[str, Judged], settings: Settings) -> Section
         return None
     pair = (WITH_POST, WITHOUT_POST, judged[WITH_POST], judged[WITHOUT_POST])
     table = comparison_table(
-        "m3_settings", "With the post (first) and without it (second)", [pair], measures_of, _known(judged), settings
+        "m3_settings", "Metrics with the post and without", [pair], measures_of, _known(judged), settings
     )
     if table is None:
         return None
     return Section(
         title="M³: does the post help?",
-        text="A difference above 0 speaks for showing the post, of the Hamming loss one below 0.",
+        text="First is the answer to the meme with its post. A difference above 0 speaks for showing the post, of the "
+        "Hamming loss one below 0.",
         tables=(table,),
     )
 

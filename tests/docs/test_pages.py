@@ -62,6 +62,7 @@ def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) 
         "adding-an-ocr-engine.md",
         "annotators.md",
         "categories.md",
+        "published-scores.md",
     ],
 )
 def test_a_page_is_in_the_navigation_and_has_code(page: str) -> None:
