@@ -100,6 +100,13 @@ def measures_of(judged: Judged) -> Additive:
     )
 
 
+def known_metrics(*judged: Mapping[str, Judged]) -> dict[tuple[str, str], str]:
+    """The metrics without those that no mode has a value of, as BERTScore without a model."""
+    texts = [one.texts for modes in judged for one in modes.values()]
+    missing = {name for _, name in TEXTS if all(np.isnan(of[name]).all() for of in texts)}
+    return {key: title for key, title in METRICS.items() if title not in missing}
+
+
 def overall(metrics: pd.DataFrame) -> pd.DataFrame:
     """The published "Overall" of compared models, 0 to 100: the mean of their metrics after min-max scaling over them.
 

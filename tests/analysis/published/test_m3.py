@@ -19,7 +19,8 @@ from xai.analysis.published.phrases import bleu, rouge_l
 from xai.analysis.published.registry import Scoring
 from xai.analysis.published.report import score_report
 from xai.analysis.report import Table, read_report, write_report
-from xai.store import Run
+from xai.schema import Explanation, Meme, Mode, Prediction, Quality, Segment, TokenTable, WordTable
+from xai.store import Run, RunWriter, open_run
 from xai.tasks import load_task
 
 from .answered import Row, fast, run_of
@@ -275,6 +276,35 @@ def test_the_settings_with_and_without_the_post_are_compared(tmp_path: Path) -> 
     assert accuracy["p"] == pytest.approx(2 / 4)
     assert "bertscore" not in found.index
     assert "m3_settings" not in tables(run_of(tmp_path / "one", "m3", {BOTH: gold}))
+
+
+def explained(meme: Meme, mode: Mode, shares: dict[Segment, float], target: str = "*") -> Explanation:
+    return Explanation(
+        meme=meme, mode=mode, method="attnlrp", target=target, target_value=1.0, shares=shares,
+        prediction=Prediction(meme_id=meme.id, mode=mode, generated_ids=(1,), text="", labels=HATE),
+        token_table=TokenTable(token=(), start=(), end=(), segment=(), relevance=()),
+        word_table=WordTable(word=(), start=(), end=(), box=(), relevance=(), mean_abs=(), n_tokens=()),
+        quality=Quality(conservation=None, sink_share=0.0, template_share=0.0),
+    )  # fmt: skip
+
+
+def test_shares_of_relevance_are_means_of_sizes_over_memes(tmp_path: Path) -> None:
+    first, second = Meme(id="m0", labels=HATE, post="lunch"), Meme(id="m1", labels=HATE)
+    with RunWriter(tmp_path / "run", {"task": "m3"}) as writer:
+        for meme, mode, shares in (
+            (first, POST, {"image": -2.0, "text": 1.0, "post": 1.0, "instruction": 4.0}),
+            (second, POST, {"image": 1.0, "text": 1.0, "template": -2.0}),
+            (first, BOTH, {"image": 1.0, "text": 3.0}),
+        ):
+            explanation = explained(meme, mode, shares)
+            of_a_label = explained(meme, mode, {"post": 9.0}, target="Hate")
+            writer.add(explanation.prediction, [explanation, of_a_label])
+    found = tables(open_run(tmp_path / "run"))["m3_shares"].frame.set_index("mode")
+    assert found[["memes", "with_post"]].loc[POST].tolist() == [2, 1]
+    # Of 8 in all 2, 1 and 1; and of 4 in all 1, 1 and none.
+    expected = [(2 / 8 + 1 / 4) / 2, (1 / 8 + 1 / 4) / 2, (1 / 8 + 0) / 2, (1 / 4 + 0) / 2]
+    assert found.loc[POST, ["picture", "text", "post", "post_of_meme"]].tolist() == pytest.approx(expected)
+    assert found.loc[BOTH, ["picture", "text", "post", "post_of_meme"]].tolist() == [1 / 4, 3 / 4, 0, 0]
 
 
 def test_the_report_is_written_whole(tmp_path: Path) -> None:
