@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -35,6 +35,7 @@ def agreement_report(
     *,
     min_count: int = 5,
     occurrence: Occurrence = "both",
+    groups: Mapping[str, Collection[str]] | None = None,
     n_draws: int = N_DRAWS,
     seed: int = 0,
     files: Sequence[str] = (),
@@ -45,13 +46,22 @@ def agreement_report(
 
     Tables of several stages: ``facets``, ``facet_pairs``; those of a stage alone end in its number, ``measures_1``.
 
+    Args:
+        groups: of classes of a task with one stage; as min_count, occurrence and the rest for :func:`annotator_report`.
+
     Raises:
         ValueError: no two annotators share an item.
     """
 
     def detailed(one: Annotations) -> Report:
         return annotator_report(
-            one, min_count=min_count, occurrence=occurrence, n_draws=n_draws, seed=seed, files=files
+            one,
+            min_count=min_count,
+            occurrence=occurrence,
+            groups=None if staging.later else groups,
+            n_draws=n_draws,
+            seed=seed,
+            files=files,
         )
 
     if not staging.later:

@@ -1,1 +1,1 @@
-"""Scores as the papers of published benchmarks define them."""
+"""The predictions of published benchmarks scored as their papers score them."""

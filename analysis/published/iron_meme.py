@@ -7,7 +7,6 @@ or a role counts only with the right identity.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import pandas as pd
 from pydantic import JsonValue
@@ -18,6 +17,7 @@ from xai.analysis.detection.report import run_facts
 from xai.analysis.detection.scored import Scored, Settings
 from xai.analysis.published.iron_answers import Stage, scored_stages
 from xai.analysis.published.iron_measures import MEASURES, frequency_and_f1, random_scores, stage_measures
+from xai.analysis.published.registry import Published, Scoring
 from xai.analysis.report import Chart, Report, Section, Series, Table
 from xai.analysis.statistics import LEVEL, Interval, bootstrap, holm
 from xai.environment import installed_versions
@@ -33,13 +33,6 @@ _HOW = (
     "with its share among all identities of all memes; a stage that was told the gold labels knows as much, and is "
     "held against this."
 )
-
-
-class HasSettings(Protocol):
-    """What the scores of one stage depend on beside its run."""
-
-    @property
-    def settings(self) -> Settings: ...
 
 
 def staged_score_report(
@@ -68,14 +61,14 @@ def staged_score_report(
     )
 
 
-def sections(run: Run, scoring: HasSettings) -> list[Section]:
+def sections(run: Run, scoring: Scoring) -> Published:
     """The scores of one stage's run alone, which does not know the memes that the stage was not asked about.
 
     Raises:
         ValueError: the run has no gold labels.
     """
     stage = str(run.config["task"]).rpartition("/")[2]
-    return _sections(scored_stages({stage: run}, {stage: scoring.settings}))
+    return Published(_sections(scored_stages({stage: run}, {stage: scoring.settings})), ("stages",))
 
 
 def _sections(stages: Sequence[Stage]) -> list[Section]:

@@ -26,7 +26,10 @@ def agreement(
     annotator: Annotated[
         list[str] | None, typer.Option(help="Column of an annotator; may be repeated. Found by default.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="Resolve aliases of its labels, and allow no others.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Resolve aliases of its labels, allow no others, and give mean kappas by branch."),
+    ] = None,
     min_count: Annotated[int, typer.Option(min=0, help="Uses that a class needs for the mean of Cohen's kappa …")] = 5,
     occurrence: Annotated[
         Literal["both", "either", "none"], typer.Option(help="… by both annotators, by either, or none needed.")
@@ -60,9 +63,15 @@ def agreement(
     annotations = read_annotations(files, item=item, annotators=annotator or (), task=known)
     staging = staging_of(known, annotations)
     report = agreement_report(
-        annotations, staging, min_count=min_count, occurrence=occurrence, n_draws=draws, seed=seed,
+        annotations,
+        staging,
+        min_count=min_count,
+        occurrence=occurrence,
+        groups=known[0].branches if len(known) == 1 else None,
+        n_draws=draws,
+        seed=seed,
         files=[file.name for file in files],
-    )  # fmt: skip
+    )
     if gold is not None:
         derived = majority_gold(annotations, staging, votes=votes)
         write_memes(gold, gold_memes(derived, None if memes is None else dataset_path(memes)))

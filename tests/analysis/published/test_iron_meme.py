@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,8 @@ from xai.analysis.detection.labelsets import LabelSets, label_sets
 from xai.analysis.detection.scored import Settings
 from xai.analysis.detection.scores import EACH
 from xai.analysis.published.iron_measures import frequency_and_f1, random_scores, stage_measures
-from xai.analysis.published.iron_meme import sections, staged_score_report
+from xai.analysis.published.iron_meme import staged_score_report
+from xai.analysis.published.report import score_report
 from xai.analysis.report import Report, read_report
 from xai.schema import Failure, Meme, Prediction
 from xai.stages import Labels, NothingToAskError, Source, answered_labels, open_stages, stage_name, with_context
@@ -330,16 +330,13 @@ def test_a_stage_of_which_nothing_was_asked_is_missed_as_a_whole(tmp_path: Path)
 
 
 def test_the_run_of_one_stage_has_the_same_sections_of_what_it_was_asked(runs: dict[Source, Path]) -> None:
-    @dataclass(frozen=True)
-    class Scoring:
-        settings: Settings
-
     run = open_stages(runs["answers"])["viewpoints"]
-    found = sections(run, Scoring(Settings(STAGES[1], n_draws=20, n_baseline_draws=20)))
-    rows = found[0].tables[0].frame
+    found = score_report(run, Settings(STAGES[1], n_draws=20, n_baseline_draws=20))
+    rows = found.table("stages").frame
     assert rows["memes"].tolist() == [3]
     assert rows["micro_f1"].tolist() == pytest.approx([2 * 1 / (2 + 3)])
-    assert next(one for one in found[2].tables if one.name == "parsing").frame["not asked"].tolist() == [None]
+    assert found.table("parsing").frame["not asked"].tolist() == [None]
+    assert "stages" in found.headline
 
 
 def test_runs_that_share_no_meme_are_not_compared(runs: dict[Source, Path], tmp_path: Path) -> None:
@@ -366,3 +363,5 @@ def test_the_command_scores_a_staged_folder_into_one_report(runs: dict[Source, P
     assert written.facts["draws of random labels"] == 20
     assert {"stages", "compared"} <= {one.name for one in written.tables}
     assert "leave out --frequencies" in xai(str(runs["gold"]), "--frequencies", "x.jsonl", check=2)
+    twice = ("--against", str(runs["answers"]), "--against", str(runs["gold"]))
+    assert "give --against once" in xai(str(runs["gold"]), *twice, check=2)
