@@ -27,6 +27,14 @@ from xai.tasks.task import PAIR
 _COMPARED = ("micro_f1", "macro_f1")
 _RANDOM = {False: "label frequency", True: "value frequency, identities given"}
 """How labels are drawn at random, and whether for the identities of the gold."""
+_SHORT = {
+    "micro_f1": "micro", "macro_f1": "macro", "macro_all_f1": "macro all", "random": "",
+    "random_micro_f1": "random micro", "random_macro_f1": "random macro",
+}  # fmt: skip
+_SHORT_COMPARED = {
+    "told_first": "told 1st", "told_second": "told 2nd", "memes": "",
+    "difference": "diff", "p": "", "p_holm": "p (Holm)",
+}  # fmt: skip
 _HOW = (
     "label frequency: every label of the inventory is drawn for every meme with the share of memes whose gold has it, "
     "independently. value frequency, identities given: for every identity that a meme's gold has, every value is drawn "
@@ -99,7 +107,9 @@ def detection(stages: Sequence[Stage]) -> Section:
             f"the model's own answers. In brackets: {LEVEL:.0%} bootstrap intervals over memes."
         ),
         tables=(
-            Table.of("stages", "F1 by stage", pd.DataFrame(rows), note=f"Random: the mean of draws. {_HOW}"),
+            Table.of(
+                "stages", "F1 by stage", pd.DataFrame(rows), note=f"Random: the mean of draws. {_HOW}", short=_SHORT
+            ),
             Table.of("precision_recall", "Precision and recall", pd.DataFrame(full)),
             Table.of(
                 "random",
@@ -197,7 +207,7 @@ def compared(stages: Sequence[Stage], other: Sequence[Stage]) -> Section:
             "first minus second with its paired bootstrap interval over memes; p is that of a paired permutation test, "
             "p_holm corrected for all stages and modes of a measure."
         ),
-        tables=(Table.of("compared", "Compared", frame),),
+        tables=(Table.of("compared", "F1 compared", frame, short=_SHORT_COMPARED),),
     )
 
 
@@ -211,6 +221,7 @@ def _compared(stage: Stage, other: Stage, pair: Pair) -> pd.DataFrame:
         n_swaps=settings.n_swaps, n_draws=settings.n_draws, seed=settings.seed,
     )  # fmt: skip
     frame = frame[(frame["name"] == "") & frame["measure"].isin(_COMPARED)].drop(columns="name")
+    frame["measure"] = frame["measure"].str.removesuffix("_f1")
     frame.insert(0, "memes", len(mine))
     for column, value in (
         ("told_second", other.told), ("told_first", stage.told), ("mode", pair.first.name), ("stage", stage.name),

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 
 import xai
 from xai.models import VisionLanguageModel
+from xai.prompts import PromptStyle
 from xai.schema import Explanation, Meme
 from xai.stages import Source
 from xai.store import Run
@@ -133,6 +134,25 @@ def test_a_stage_reads_what_it_was_told_of_the_earlier_ones(staged: Callable[[So
     assert context("gold", "roles", "m3")["viewpoints"] == ("Climate activist: in-group",)
 
 
+def test_what_is_known_of_the_template_is_read_by_the_variant_that_asks_for_it(
+    dataset: Path, model: VisionLanguageModel
+) -> None:
+    meme = next(one for one in xai.read_memes(dataset / "memes.jsonl") if isinstance(one, Meme))
+    answer, template = _text("identities", ["Voter"]), {"template": ("two buttons",)}
+    asked = {
+        variant: xai.explain(
+            model, meme.model_copy(update={"context": context}), task="iron-meme/identities", answer=answer,
+            style=PromptStyle(variant=variant),
+        )
+        for variant, context in (("full", {}), ("template", template))
+    }  # fmt: skip
+    prompts = {variant: "".join(found.token_table.token) for variant, found in asked.items()}
+    assert "two buttons" in prompts["template"]
+    assert "template" not in prompts["full"]
+    with pytest.raises(ValueError, match="context does not have"):
+        xai.explain(model, meme, task="iron-meme/identities", answer=answer, style=PromptStyle(variant="template"))
+
+
 def test_both_runs_are_scored_side_by_side(staged: Callable[[Source], dict[str, Run]]) -> None:
     from xai.analysis.detection.scored import Settings
     from xai.analysis.published.iron_meme import staged_score_report
@@ -141,7 +161,7 @@ def test_both_runs_are_scored_side_by_side(staged: Callable[[Source], dict[str, 
     settings = {stage_name(task): Settings(task, n_draws=20, n_swaps=8) for task in xai.load_stages("iron-meme")}
     report = staged_score_report(staged("gold"), settings, against=staged("answers"))
     rows = report.table("compared").frame
-    micro = rows[rows["measure"] == "micro_f1"].set_index("stage")
+    micro = rows[rows["measure"] == "micro"].set_index("stage")
     assert micro["memes"].tolist() == [3, 3, 3]
     # Two of three identities; all viewpoints told the gold identities, else two of three; roles: hero and fool of 4.
     assert micro["first"].to_dict() == pytest.approx({"identities": 4 / 5, "viewpoints": 1, "roles": 2 * 2 / (4 + 3)})

@@ -288,8 +288,8 @@ def test_what_was_not_read_not_asked_and_discarded_is_counted_by_stage(runs: dic
 def test_stages_told_gold_stand_beside_stages_told_their_own_answers(runs: dict[Source, Path]) -> None:
     report = report_of(runs["gold"], against=runs["answers"])
     rows = report.table("compared").frame
-    assert set(rows["measure"]) == {"micro_f1", "macro_f1"}
-    micro = rows[rows["measure"] == "micro_f1"].set_index("stage")
+    assert set(rows["measure"]) == {"micro", "macro"}
+    micro = rows[rows["measure"] == "micro"].set_index("stage")
     assert micro["memes"].to_dict() == {"identities": 4, "viewpoints": 4, "roles": 4}
     assert micro["difference"]["identities"] == 0
     # Told the gold identities, 3 of 4 viewpoints are right and all roles.
