@@ -59,7 +59,7 @@ def post_used(run: Run, settings: Settings) -> Section | None:
         charts=(
             Chart(
                 name="m3_shares_by_mode", title="Mean share of relevance on picture, text and post", kind="bars",
-                x_label="mode and method", y_label="share of relevance", series=tuple(series), y_range=(0, 1),
+                x_label="mode and method", y_label="share of relevance", series=tuple(series),
                 note=f"Bars: {LEVEL:.0%} bootstrap intervals over memes.",
             ),
         ),
