@@ -122,6 +122,6 @@ def test_a_model_of_another_kind_is_refused_by_its_type() -> None:
 
 def test_a_name_that_is_nothing_says_what_there_is() -> None:
     with pytest.raises(
-        ValueError, match="cannot load model 'no-such'.*there are the embedders tfidf, phash, thumbnail"
+        ValueError, match=r"cannot load model 'no-such'.*there are the embedders tfidf, phash, thumbnail"
     ):
         make_embedder("no-such")

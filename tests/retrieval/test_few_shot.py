@@ -199,9 +199,9 @@ def test_a_meme_that_cannot_be_compared_is_a_failure_that_says_what_to_do(pool: 
         reason=f"meme {no_text.id!r} has no text; choose by picture, both or random, or fill its text",
     )
     assert isinstance(kept, Meme)
-    with pytest.raises(ValueError, match="meme 'p' has no picture.*choose by text, both or random, or give it a pict"):
+    with pytest.raises(ValueError, match=r"meme 'p' has no picture.*choose by text, both or random, or give it a pict"):
         by["picture"].examples(no_picture)
-    with pytest.raises(ValueError, match="finds nothing to go by in the text of meme 'e'.*has no picture.*at random"):
+    with pytest.raises(ValueError, match=r"finds nothing to go by in the text of meme 'e'.*has no picture.*at random"):
         by["both"].examples(Meme(id="e", text="☺"))
     assert len(by["random"].examples(Meme(id="e"))) == 2
 
@@ -264,7 +264,7 @@ def test_what_no_meme_can_have_is_refused_at_once(pool: Path, changes: dict[str,
 def test_more_than_the_others_are_too_many(pool: Path) -> None:
     finder = FewShot(pool, k=N, retrieval="random").open()
     assert len(finder.examples(Meme(id="another", text="a"))) == N
-    with pytest.raises(ValueError, match="the pool has 39 examples for meme .*, fewer than 40; ask for fewer"):
+    with pytest.raises(ValueError, match=r"the pool has 39 examples for meme .*, fewer than 40; ask for fewer"):
         finder.examples(finder.pool.memes[0])
 
 

@@ -105,6 +105,16 @@ def make_embedder(name: str, *, device: str | None = None, dtype: str | None = N
         raise ValueError(f"{error}; without a model there are the embedders {', '.join(_EMBEDDERS)}") from None
 
 
+def require_imagehash() -> None:
+    """Refuse to go on without ImageHash.
+
+    Raises:
+        RetrievalUnavailableError: it is not installed.
+    """
+    if find_spec("imagehash") is None:
+        raise RetrievalUnavailableError("hashes of pictures take a package: pip install 'meme-xai[retrieval]'")
+
+
 def unit_rows(rows: np.ndarray) -> np.ndarray:
     """Rows scaled to length 1 as float32; those of length 0 stay."""
     rows = np.asarray(rows, dtype=np.float64)
@@ -163,8 +173,7 @@ class PerceptualHash(Embedder):
     reads = ("picture",)
 
     def __init__(self) -> None:
-        if find_spec("imagehash") is None:
-            raise RetrievalUnavailableError("perceptual hashes take a package: pip install 'meme-xai[retrieval]'")
+        require_imagehash()
 
     def describe(self) -> dict[str, Any]:
         """With the version of what hashes."""

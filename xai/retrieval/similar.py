@@ -90,7 +90,7 @@ def embed(one: Embedder, kind: Kind, memes: Sequence[Meme], max_pixels: int = MA
         things: dict[int, Any] = {}
         for row in range(start, min(start + AT_ONCE, len(memes))):
             try:
-                things[row] = _text_of(memes[row]) if kind == "text" else _picture_of(memes[row], max_pixels)
+                things[row] = _text_of(memes[row]) if kind == "text" else picture_of(memes[row], max_pixels)
             except ValueError as error:
                 lacking[row] = str(error)
         if things:
@@ -103,13 +103,14 @@ def embed(one: Embedder, kind: Kind, memes: Sequence[Meme], max_pixels: int = MA
     return Vectors(np.array(rows, dtype=np.float32).reshape(len(memes), width), lacking)
 
 
+def picture_of(meme: Meme, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The picture of a meme; ValueError where it has none or it cannot be opened."""
+    if meme.image is None:
+        raise ValueError(f"meme {meme.id!r} has no picture")
+    return meme.open_image(max_pixels)
+
+
 def _text_of(meme: Meme) -> str:
     if not meme.text.strip():
         raise ValueError(f"meme {meme.id!r} has no text")
     return meme.text
-
-
-def _picture_of(meme: Meme, max_pixels: int) -> Image.Image:
-    if meme.image is None:
-        raise ValueError(f"meme {meme.id!r} has no picture")
-    return meme.open_image(max_pixels)
