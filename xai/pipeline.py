@@ -20,6 +20,7 @@ from xai.limits import DEFAULT_LIMITS, Limits
 from xai.models import ModelSource, VisionLanguageModel
 from xai.ocr import TextSource, with_text
 from xai.prompts import PromptStyle
+from xai.retrieval import ExampleFinder, FewShot
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
 from xai.store import RunWriter
 from xai.tasks import Task, load_task
@@ -29,13 +30,15 @@ from xai.tasks import Task, load_task
 class RunSummary:
     """What a run came to: memes × modes explained, failed, and left from an earlier start.
 
-    ``halved`` is how often a batch of answers did not fit into memory and was halved.
+    ``halved`` is how often a batch of answers did not fit into memory and was halved. ``in_pool`` is how many records
+    of the dataset have an id that the pool of examples has, too.
     """
 
     explained: int
     failed: int
     resumed: int
     halved: int = 0
+    in_pool: int = 0
 
 
 def explain(
@@ -148,6 +151,7 @@ def explain_dataset(
     target_kind: TargetKind = "logit",
     against: str | None = None,
     answers: str | Path | None = None,
+    examples: FewShot | None = None,
     text: TextSource = "dataset",
     style: PromptStyle | None = None,
     images: Path | None = None,
@@ -174,6 +178,8 @@ def explain_dataset(
         target_kind, against: as for :func:`explain`; leads are stored for each label only.
         answers: a JSONL file of answers that were generated elsewhere, which the model is then not asked for: ``id``,
             ``mode`` where they differ by mode, and ``generated_ids`` or ``text`` or both (see :mod:`xai.given`).
+        examples: memes with gold labels that each meme is shown with, chosen from a pool (see :mod:`xai.retrieval`); a
+            pool that shares ids with the dataset is used with a warning, and no meme is shown itself.
         text: what the prompt gets: the dataset's text, that of the OCR, or the dataset's with the places of its words
             that the OCR found; the latter two of memes that ``xai ocr`` wrote (see :mod:`xai.ocr`).
         batch_size: memes answered at once.
@@ -200,19 +206,22 @@ def explain_dataset(
         batch_size=batch_size,
         limits=limits,
     )
+    finder = None if examples is None else examples.open(work.modes, text=text, max_pixels=limits.max_pixels)
+    in_pool = 0 if finder is None else len(finder.pool.shared(read_memes(dataset, images=images)))
     chosen = choose(model, work, engine, workers)
     config = chosen.config() | _run_config(work, dataset, part_size, limit, text)
+    config |= {} if finder is None else {"examples": finder.describe()}
     records = (_with_text(record, text) for record in read_memes(dataset, images=images))
     count = Count()
     with RunWriter(out, config) as writer:
-        todo = _Todo(writer, work, part_size, whole=limit is None)
+        todo = _Todo(writer, work, part_size, finder, whole=limit is None)
         with closing(chosen.run(Path(out), todo.blocks(islice(records, limit)))) as counts:
             for made in counts:
                 new = made + todo.taken()
                 count += new
                 on_progress(new.total)
         count += todo.taken()
-    return RunSummary(count.explained, count.failed, count.resumed, count.halved)
+    return RunSummary(count.explained, count.failed, count.resumed, count.halved, in_pool)
 
 
 def _with_text(record: Meme | Failure, text: TextSource) -> Meme | Failure:
@@ -229,12 +238,15 @@ class _Todo:
 
     Args:
         size: records a block.
+        finder: of the examples that the memes are shown with, if any.
         whole: the records are all that the dataset has, so that given answers to others can be named.
     """
 
-    def __init__(self, writer: RunWriter, work: Work, size: int, *, whole: bool) -> None:
+    def __init__(
+        self, writer: RunWriter, work: Work, size: int, finder: ExampleFinder | None = None, *, whole: bool
+    ) -> None:
         self._numbers, self._done = writer.numbers(), writer.done()
-        self._work = work
+        self._work, self._finder = work, finder
         self._size = size
         self._whole = whole
         self._resumed = 0
@@ -266,13 +278,20 @@ class _Todo:
         return Count(resumed=resumed)
 
     def _block(self, number: int, records: tuple[Meme | Failure, ...]) -> Iterator[Block]:
-        block = Block(number, records)
-        keys = block.keys(self._work.modes)
-        there = frozenset(key for key in keys if key in self._done)
-        if len(there) < len(keys):
-            yield replace(block, done=there)
+        block = self._marked(Block(number, records))
+        if self._finder is not None and not self._is_done(block):
+            # Only now, since finding examples takes time, and a meme that has none becomes a failure of no mode.
+            block = self._marked(Block(number, tuple(self._finder.attach(records))))
+        if self._is_done(block):
+            self._resumed += len(block.done)
         else:
-            self._resumed += len(keys)
+            yield block
+
+    def _marked(self, block: Block) -> Block:
+        return replace(block, done=frozenset(key for key in block.keys(self._work.modes) if key in self._done))
+
+    def _is_done(self, block: Block) -> bool:
+        return len(block.done) == len(block.keys(self._work.modes))
 
     def _unused(self, known: set[str]) -> list[Failure]:
         """Failures of the lines that hold no answer and, where all memes are known, of answers to no meme."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ from xai.schema import Failure, Meme
 
 Part = Literal["text", "picture", "post"]
 """What a prompt shows of a meme."""
+
+
+class PoolWarning(UserWarning):
+    """Memes that are to be labelled are in the pool, too."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,18 @@ class Pool:
             rows.update(row for row in alike if self._digest_of(row) == picture)
         return rows
 
-    def shared(self, ids: Iterable[str]) -> list[str]:
-        """Those of some ids that the pool has, too."""
-        return [name for name in ids if name in self._row_of]
+    def shared(self, records: Iterable[Meme | Failure]) -> list[str]:
+        """The ids of a dataset that the pool has, too; a warning names the first of them."""
+        ids = (record.id for record in records if isinstance(record, Meme))
+        shared = [name for name in ids if name in self._row_of]
+        if shared:
+            warnings.warn(
+                f"the pool {self.name!r} has {len(shared)} memes of the dataset, such as {shared[0]!r}: none is shown "
+                "itself, but others are with its gold labels; take a pool of other memes to measure a model",
+                PoolWarning,
+                stacklevel=2,
+            )
+        return shared
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
