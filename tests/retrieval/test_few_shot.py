@@ -14,7 +14,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from xai.datasets import write_memes
 from xai.planted.truth import planted_memes
 from xai.retrieval import FewShot, read_pool
+from xai.retrieval.pool import PoolWarning
 from xai.schema import Failure, Meme
+from xai.tasks import load_task
 
 N = 40
 
@@ -147,7 +149,9 @@ def test_ranks_are_among_the_others(tmp_path: Path) -> None:
 
 
 def test_shared_ids_are_named(pool: Path) -> None:
-    assert read_pool(pool).shared(["new", "planted-11-3", "x", "planted-11-0"]) == ["planted-11-3", "planted-11-0"]
+    records = [Meme(id=name) for name in ("new", "planted-11-3", "x", "planted-11-0")]
+    with pytest.warns(PoolWarning, match="has 2 memes of the dataset, such as 'planted-11-3'"):
+        assert read_pool(pool).shared(records) == ["planted-11-3", "planted-11-0"]
 
 
 def test_only_memes_with_gold_labels_and_what_the_modes_show_are_examples(tmp_path: Path) -> None:
@@ -165,11 +169,24 @@ def test_only_memes_with_gold_labels_and_what_the_modes_show_are_examples(tmp_pa
     with (tmp_path / "memes.jsonl").open("a", encoding="utf-8") as file:
         file.write("not JSON\n")
     source = FewShot(tmp_path, k=1, retrieval="random")
-    both = source.open(["text", "image+text"]).pool
+    with pytest.warns(
+        PoolWarning, match="has 3 examples; left out: 1 without gold labels, 1 without a text, 1 without"
+    ):
+        both = source.open(["text", "image+text"]).pool
     assert ids(both.memes) == ["whole", "none of the labels", "posted"]
     assert both.left_out == {"cannot be read": 1, "without gold labels": 1, "without a text": 1, "without a picture": 1}
     assert ids(source.open(["text"]).pool.memes) == ["whole", "none of the labels", "no picture", "posted"]
     assert ids(source.open(["image"]).pool.memes) == ["whole", "none of the labels", "no text", "posted"]
+
+
+def test_labels_that_are_no_answer_to_the_task_are_left_out(tmp_path: Path) -> None:
+    """An unknown label, two sides at once, and none where the task needs one."""
+    labels = {"fits": ("Hateful", "Mocking"), "unknown": ("Doubt",), "both": ("Hateful", "Not-Hateful"), "none": ()}
+    write_memes(tmp_path / "memes.jsonl", [Meme(id=name, text="a", labels=some) for name, some in labels.items()])
+    source = FewShot(tmp_path, k=1, retrieval="random")
+    with pytest.warns(PoolWarning, match="3 with labels that are no answer to 'aha-memes'"):
+        assert ids(source.open(["text"], load_task("aha-memes")).pool.memes) == ["fits"]
+    assert len(source.open(["text"]).pool) == 4
 
 
 def test_an_example_whose_picture_cannot_be_opened_is_passed_over_where_it_is_shown(tmp_path: Path) -> None:

@@ -181,14 +181,38 @@ def test_a_dataset_that_is_its_own_pool_is_flagged_and_no_meme_gets_itself(
     model: xai.VisionLanguageModel, pool: Path, tmp_path: Path
 ) -> None:
     few_shot = FewShot(pool, k=19, retrieval="random")
-    with pytest.warns(PoolWarning, match=r"has 20 memes of the dataset, such as 'planted-21-0'"):
+    with pytest.warns(PoolWarning, match=r"has 2 memes of the dataset, such as 'planted-21-0'"):
         result = explain_dataset(
             model, pool, tmp_path / "run", modes=("text",), limit=2, examples=few_shot, max_new_tokens=20
         )
-    assert result.in_pool == 20
+    assert result.in_pool == 2
     for (name, _), examples in shown_with(tmp_path / "run").items():
         assert name not in examples
         assert len(examples) == 19
+
+
+STAGED = """
+name: cast
+version: "1"
+stages:
+  people: &people
+    none_label: null
+    labels: [{name: Voter}]
+    answer: {labels: people, referred_words: null, referred_image_concepts: null}
+    prompts: {short: {en: {caption: "\\nText: ", modes: {text: "Who?\\n{labels}"}}}}
+  again: *people
+"""
+
+
+def test_a_task_in_stages_takes_no_examples(
+    model: xai.VisionLanguageModel, dataset: Path, pool: Path, tmp_path: Path
+) -> None:
+    """What the first stage answered stands in the instruction of the next, which is about one meme."""
+    task = tmp_path / "cast.yaml"
+    task.write_text(STAGED, encoding="utf-8")
+    with pytest.raises(ValueError, match="is asked in stages, which takes no examples; ask one stage with examples"):
+        explained(model, dataset, tmp_path / "run", task=task, modes=("text",), examples=FewShot(pool))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_pool_of_other_memes_is_not_flagged(pool: Path, dataset: Path) -> None:

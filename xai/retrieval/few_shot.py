@@ -18,6 +18,7 @@ from xai.retrieval.index import reciprocal_rank_fusion
 from xai.retrieval.pool import Part, Pool, read_pool
 from xai.retrieval.similar import Compared, SimilarMemes
 from xai.schema import Failure, Meme, Mode
+from xai.tasks import Task
 
 Retrieval = Literal["random", "text", "picture", "both"]
 RETRIEVALS: tuple[Retrieval, ...] = ("random", "text", "picture", "both")
@@ -60,12 +61,18 @@ class FewShot:
     dtype: str | None = None
 
     def open(
-        self, modes: Sequence[Mode] = (), *, text: TextSource = "dataset", max_pixels: int = MAX_PIXELS
+        self,
+        modes: Sequence[Mode] = (),
+        task: Task | None = None,
+        *,
+        text: TextSource = "dataset",
+        max_pixels: int = MAX_PIXELS,
     ) -> ExampleFinder:
         """Read and index the pool.
 
         Args:
             modes: in which memes will be shown; an example has all that one of them shows. None: it may lack anything.
+            task: which the gold labels are to be an answer to; None: whatever they are.
             text: which text of a meme counts; as for :func:`xai.pipeline.explain_dataset`.
             max_pixels: of a picture.
 
@@ -74,7 +81,7 @@ class FewShot:
             RetrievalUnavailableError: a package is missing.
         """
         needs: set[Part] = {part for mode in modes for part in _PARTS if _PARTS[part] in mode.split("+")}
-        pool = read_pool(self.pool, images=self.images, needs=needs, text=text)
+        pool = read_pool(self.pool, images=self.images, needs=needs, task=task, text=text)
         return ExampleFinder(self, pool, must_open="picture" in needs, max_pixels=max_pixels)
 
 

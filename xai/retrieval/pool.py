@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,15 @@ from PIL import Image
 from xai.datasets import read_memes
 from xai.ocr import TextSource, with_text
 from xai.schema import Failure, Meme
+from xai.tasks import Task
+from xai.tasks.answers import write_answer
 
 Part = Literal["text", "picture", "post"]
 """What a prompt shows of a meme."""
 
 
 class PoolWarning(UserWarning):
-    """Memes that are to be labelled are in the pool, too."""
+    """What a pool lacks, or has and should not."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,15 @@ def read_pool(
     *,
     images: str | Path | None = None,
     needs: Collection[Part] = (),
+    task: Task | None = None,
     text: TextSource = "dataset",
 ) -> Pool:
     """The memes of a dataset that can be examples: with gold labels, and with what ``needs`` names.
 
+    A warning says what is left out.
+
     Args:
+        task: the gold labels are an answer to it; memes with other labels are left out.
         path, images: as for :func:`xai.datasets.read_memes`.
         text: which text of a meme counts; as for :func:`xai.pipeline.explain_dataset`.
 
@@ -113,17 +119,19 @@ def read_pool(
     memes, left_out = [], Counter[str]()
     for record in read_memes(path, images=images):
         meme = record if isinstance(record, Failure) else _with_text(record, text)
-        why = _why_not(meme, needs)
+        why = _why_not(meme, needs, task)
         if isinstance(meme, Meme) and why is None:
             memes.append(meme)
         else:
             left_out[why or ""] += 1
     name = Path(path).name
+    reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "it is empty"
     if not memes:
-        reasons = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "it is empty"
         raise ValueError(
             f"no record of {name!r} can be an example ({reasons}); give memes with gold labels as the pool"
         )
+    if left_out:
+        warnings.warn(f"the pool {name!r} has {len(memes)} examples; left out: {reasons}", PoolWarning, stacklevel=2)
     return Pool(name, _file_digest(Path(path)), tuple(memes), dict(left_out))
 
 
@@ -134,12 +142,22 @@ def _with_text(meme: Meme, text: TextSource) -> Meme | Failure:
         return Failure(meme_id=meme.id, stage="read", reason=str(error))
 
 
-def _why_not(record: Meme | Failure, needs: Collection[Part]) -> str | None:
+def _why_not(record: Meme | Failure, needs: Collection[Part], task: Task | None) -> str | None:
     if isinstance(record, Failure):
         return "cannot be read"
     if record.labels is None:
         return "without gold labels"
+    if task is not None and not _can_be_answered(task, record.labels):
+        return f"with labels that are no answer to {task.name!r}"
     return next((f"without a {part}" for part in _HAS if part in needs and not _HAS[part](record)), None)
+
+
+def _can_be_answered(task: Task, labels: Sequence[str]) -> bool:
+    try:
+        write_answer(task, labels)
+    except ValueError:
+        return False
+    return True
 
 
 def _file_digest(path: Path) -> str:
