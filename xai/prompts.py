@@ -372,16 +372,16 @@ def _segments(
             for piece in pieces
             if (piece.segment == "image") == is_image and max(start, piece.start) < min(end, piece.end)
         ]
-        piece = min(held, key=lambda one: _CLOSENESS.index(one.segment), default=None)
-        example = -1 if piece is None else piece.example
-        segments.append("template" if piece is None else "examples" if example >= 0 else piece.segment)
-        examples.append(example)
-        has_place = piece is not None and piece.segment in ("text", "post")
+        piece = min(held, key=lambda one: _CLOSENESS.index(one.segment), default=_MARKUP)
+        segments.append("examples" if piece.example >= 0 else piece.segment)
+        examples.append(piece.example)
+        is_placed = piece.segment in ("text", "post")
         spans.append(
-            (max(start, piece.start) - piece.start, min(end, piece.end) - piece.start) if has_place else NOWHERE
+            (max(start, piece.start) - piece.start, min(end, piece.end) - piece.start) if is_placed else NOWHERE
         )
     return segments, spans, examples
 
 
+_MARKUP = _Piece("template", 0, 0)
 _CLOSENESS: tuple[Segment, ...] = ("text", "post", "examples", "image", "instruction")
 """Whose a token is that holds characters of several."""

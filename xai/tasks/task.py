@@ -290,8 +290,9 @@ class Task(Record):
         text = _UNDER.sub(lambda found: _listed(self._below(found[1]), language), text)
         for name in self.context if context is not None else ():
             text = text.replace(f"{{{name}}}", _given(name, context or {})) if f"{{{name}}}" in text else text
-        first = "post" if "post" in mode else "caption" if "text" in mode else None
-        return text + self.introduction(first, language, variant) if first else text
+        if "post" in mode:
+            return text + prompts.post
+        return text + prompts.caption if "text" in mode else text
 
     def variant(self, preferred: str) -> str:
         """The variant of the prompts that a model prefers, or else ``full``, or else the first that there is."""
