@@ -12,12 +12,15 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import xai
 from xai.cli import app
 from xai.datasets import read_memes, write_memes
+from xai.prompts import PromptStyle
 from xai.retrieval import Embedder
 from xai.retrieval.embedders import Kind
 from xai.retrieval.templates import TemplateMatcher, Templates, match_dataset, read_templates
 from xai.schema import Failure, Meme
+from xai.tasks import load_task
 
 from .drawn import captioned, compressed, rescaled, template
 
@@ -161,6 +164,45 @@ def test_the_description_of_the_template_becomes_context(folder: Path, dataset: 
     assert context["zero"] == {"template": ("Two shapes meet.", "The left one wins.")}
     assert context["one"] == {"template": ("A ring, shown twice.",)}
     assert context["two"] == context["alone"] == context["broken"] == {}
+
+
+TASK = """
+name: told
+version: "1"
+none_label: null
+context: [template]
+labels: [{name: Voter}]
+answer: {labels: people, referred_words: null, referred_image_concepts: null}
+prompts:
+  with: {en: {caption: "\\nText: ", modes: {text: "It is made from:\\n{template}\\nWho is it of?\\n{labels}"}}}
+  without: {en: {caption: "\\nText: ", modes: {text: "Who is it of?\\n{labels}"}}}
+"""
+
+
+def test_a_prompt_says_the_description_and_a_variant_of_it_does_not(
+    model: xai.VisionLanguageModel, folder: Path, dataset: Path, tmp_path: Path
+) -> None:
+    match_dataset(dataset, folder, dataset / "asked.jsonl")
+    (tmp_path / "told.yaml").write_text(TASK, encoding="utf-8")
+    memes, task = looked_up(dataset / "asked.jsonl"), load_task(tmp_path / "told.yaml")
+
+    def prompt(name: str, variant: str) -> str:
+        style = PromptStyle(variant=variant)
+        answer = '{"people": ["Voter"]}'
+        e = xai.explain(model, memes[name], task=task, mode="text", answer=answer, style=style)
+        return "".join(e.token_table.token)
+
+    assert "It is made from:\n- Two shapes meet.\n- The left one wins.\nWho is it of?" in prompt("zero", "with")
+    assert "shapes" not in prompt("zero", "without")
+    with pytest.raises(ValueError, match="speaks of the meme's 'template', which its context does not have"):
+        prompt("alone", "with")
+
+
+def test_memes_of_no_described_template_may_be_told_so(folder: Path, dataset: Path) -> None:
+    match_dataset(dataset, folder, dataset / "told.jsonl", otherwise="not known")
+    context = {name: meme.context["template"] for name, meme in looked_up(dataset / "told.jsonl").items()}
+    assert context["one"] == ("A ring, shown twice.",)
+    assert context["two"] == context["alone"] == context["broken"] == ("not known",)
 
 
 def test_what_an_earlier_start_found_is_gone(folder: Path, dataset: Path) -> None:

@@ -40,6 +40,9 @@ def templates(
     distance: Annotated[
         int, typer.Option(min=0, max=64, help="Most bits in which unmatched memes of a group differ.")
     ] = 6,
+    otherwise: Annotated[
+        str, typer.Option(help="Description for memes whose template is not known or not described.")
+    ] = "",
     images: ImagesOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,6 +60,7 @@ def templates(
             embedder=embedder,
             threshold=threshold,
             distance=distance,
+            otherwise=otherwise,
             on_progress=advance,
         )
     if as_json:

@@ -88,6 +88,7 @@ def match_dataset(
     embedder: str | Embedder = EMBEDDER,
     threshold: float = THRESHOLD,
     distance: int = DISTANCE,
+    otherwise: str = "",
     images: str | Path | None = None,
     max_pixels: int = MAX_PIXELS,
     on_progress: Callable[[int], None] = lambda done: None,
@@ -103,6 +104,8 @@ def match_dataset(
         threshold: cosine from which on a meme is made from its nearest template.
         distance: bits of the difference hash in which unmatched memes of a group may differ; see
             :func:`xai.retrieval.groups.groups_of`.
+        otherwise: what the context says of a meme whose template is not known or not described; nothing by default,
+            and a prompt that speaks of the template cannot be asked about it then.
         images: folder of the dataset's pictures, where it is a path.
         max_pixels: of a picture.
         on_progress: called with the number of records done since the last call.
@@ -120,7 +123,7 @@ def match_dataset(
         on_progress(len(looks) - start)
     groups = _groups(looks, distance)
     written = zip(records, looks, groups, strict=True)
-    write_memes(out, (matcher.noted(meme, *rest) for meme, *rest in written if isinstance(meme, Meme)))
+    write_memes(out, (matcher.noted(meme, *rest, otherwise) for meme, *rest in written if isinstance(meme, Meme)))
     names = Counter(look.name for look in looks if isinstance(look, Look) and look.name is not None)
     return TemplateSummary(
         embedder=matcher.describe(),
@@ -223,16 +226,16 @@ class TemplateMatcher:
             looks.update(zip(pictures, self._compared(list(pictures.values())), strict=True))
         return [looks[place] for place in range(len(records))]
 
-    def noted(self, meme: Meme, look: Look | Failure, group: int | None) -> Meme:
+    def noted(self, meme: Meme, look: Look | Failure, group: int | None, otherwise: str = "") -> Meme:
         """The meme with what was found, in its metadata and its context; what an earlier start found is gone."""
-        context = {name: lines for name, lines in meme.context.items() if name != KEY}
+        lines: tuple[str, ...] = (otherwise,) if otherwise else ()
         if isinstance(look, Failure):
             found: dict[str, Any] = {"error": look.reason}
         else:
             found = {"name": look.name, "nearest": look.nearest, "score": look.score, "group": group}
-            if look.name in self._templates.descriptions:
-                context[KEY] = self._templates.descriptions[look.name]
+            lines = self._templates.descriptions.get(look.name or "", lines)
         found |= {"embedder": self._embedder.name, "threshold": self._threshold}
+        context = {name: told for name, told in meme.context.items() if name != KEY} | ({KEY: lines} if lines else {})
         return meme.model_copy(update={"metadata": {**meme.metadata, KEY: found}, "context": context})
 
     def _compared(self, pictures: Sequence[Image.Image]) -> Iterator[Look]:
