@@ -122,8 +122,14 @@ def match_dataset(
         looks += matcher.look(records[start : start + AT_ONCE])
         on_progress(len(looks) - start)
     groups = _groups(looks, distance)
-    written = zip(records, looks, groups, strict=True)
-    write_memes(out, (matcher.noted(meme, *rest, otherwise) for meme, *rest in written if isinstance(meme, Meme)))
+    write_memes(
+        out,
+        (
+            matcher.noted(record, look, group, otherwise)
+            for record, look, group in zip(records, looks, groups, strict=True)
+            if isinstance(record, Meme)
+        ),
+    )
     names = Counter(look.name for look in looks if isinstance(look, Look) and look.name is not None)
     return TemplateSummary(
         embedder=matcher.describe(),
@@ -215,11 +221,11 @@ class TemplateMatcher:
         looks: dict[int, Look | Failure] = {}
         pictures: dict[int, Image.Image] = {}
         for place, record in enumerate(records):
+            if isinstance(record, Failure):
+                looks[place] = record
+                continue
             try:
-                if isinstance(record, Failure):
-                    looks[place] = record
-                else:
-                    pictures[place] = picture_of(record, self._max_pixels)
+                pictures[place] = picture_of(record, self._max_pixels)
             except ValueError as error:
                 looks[place] = Failure(meme_id=record.id, stage="read", reason=str(error))
         if pictures:
@@ -240,7 +246,7 @@ class TemplateMatcher:
 
     def _compared(self, pictures: Sequence[Image.Image]) -> Iterator[Look]:
         rows = self._embedder.pictures(pictures)
-        has_vector = rows.any(axis=1)
+        has_vector: np.ndarray = np.any(rows, axis=1)
         rankings = iter(self._index.rankings(rows[has_vector]))
         for comparable, code in zip(has_vector.tolist(), difference_hashes(pictures).tolist(), strict=True):
             if not comparable:
