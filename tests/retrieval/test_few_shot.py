@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import imagehash
@@ -13,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from xai.datasets import write_memes
 from xai.planted.truth import planted_memes
-from xai.retrieval import FewShot, read_pool
+from xai.retrieval import FewShot, RetrievalUnavailableError, read_pool
 from xai.retrieval.pool import PoolWarning
 from xai.schema import Failure, Meme
 from xai.tasks import load_task
@@ -276,6 +277,17 @@ def test_the_named_embedder_is_taken_and_one_that_has_nothing_to_do_is_refused(p
 def test_what_no_meme_can_have_is_refused_at_once(pool: Path, changes: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         FewShot(**({"pool": pool, "retrieval": "random"} | changes)).open()  # type: ignore[arg-type]
+
+
+def test_without_the_extra_a_draw_works_and_the_rest_says_what_to_install(
+    pool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setitem(sys.modules, "imagehash", None)
+    assert len(FewShot(pool, k=2, retrieval="random").open().examples(Meme(id="a"))) == 2
+    for retrieval in ("text", "picture", "both"):
+        with pytest.raises(RetrievalUnavailableError, match=r"pip install 'meme-xai\[retrieval\]'"):
+            FewShot(pool, k=2, retrieval=retrieval).open()  # type: ignore[arg-type]
 
 
 def test_more_than_the_others_are_too_many(pool: Path) -> None:
