@@ -72,6 +72,7 @@ def _context(e: Explanation) -> dict[str, object]:
         "referred": _referred(e),
         "forms_note": _forms_note(e.meme.language),
         "segments": list(e.segments.itertuples(index=False)),
+        "examples": list(e.examples.assign(text=e.examples["text"].map(visible)).itertuples(index=False)),
         "tokens": token_pieces(e),
         "n_hidden": max(0, len(e.token_table.token) - MAX_TOKENS),
         "answer": visible(prediction.text),

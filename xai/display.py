@@ -35,6 +35,8 @@ class _Terminal(Console):
 
 
 out, err = _Terminal(), _Terminal(stderr=True)
+_EXAMPLE = 80
+"""Characters of an example's text that are shown."""
 ROOM_FOR_INTERVALS = 160
 """Columns of a terminal from which on tables have their intervals; below, pages alone have them."""
 
@@ -141,6 +143,10 @@ def print_explanation(explanation: Explanation) -> None:
     rows = explanation.segments.itertuples()
     shares = "  ".join(f"{row.segment} {row.relevance:+.3f} ({row.absolute:.3f})" for row in rows)
     out.print(f"shares     {shares}, signed (absolute)", highlight=False)
+    if explanation.example_shares:
+        examples = explanation.examples
+        short = examples["text"].str.slice(0, _EXAMPLE)
+        print_frame("Examples in the order of the prompt, signed relevance", examples.assign(text=short))
     out.print(f"quality    {explanation.quality.model_dump()}", markup=False, highlight=False)
 
 

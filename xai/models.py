@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoProcessor,
@@ -237,6 +238,28 @@ def load_weights(
         return _weights(checkpoint, config, device, dtype)
 
 
+def load_dual_encoder(
+    name: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> tuple[nn.Module, Any]:
+    """A model that embeds texts and pictures into one space, and its processor; arguments as for :func:`load_model`.
+
+    Raises:
+        ValueError: there is no such model here, it could not be loaded without running code, or it is no such model.
+    """
+    checkpoint = _located(name)
+    _refuse_unsafe(checkpoint)
+    with _load_advice(checkpoint, "a folder with config.json of a dual encoder, or a hub id in reach"):
+        config = AutoConfig.from_pretrained(checkpoint.source, **checkpoint.options)
+        made = AutoModel._model_mapping.get(type(config), None)
+        if not (hasattr(made, "get_text_features") and hasattr(made, "get_image_features")):
+            raise ValueError(f"model type {config.model_type!r} does not embed both texts and pictures")
+        processor = AutoProcessor.from_pretrained(checkpoint.source, **checkpoint.options)
+        return _weights(checkpoint, config, device, dtype, AutoModel), processor
+
+
 @dataclass(frozen=True)
 class _Checkpoint:
     """Where a model is read from.
@@ -323,9 +346,13 @@ def _processor(checkpoint: _Checkpoint, config: Any) -> Any:
 
 
 def _weights(
-    checkpoint: _Checkpoint, config: Any, device: str | torch.device | None, dtype: torch.dtype | str | None
+    checkpoint: _Checkpoint,
+    config: Any,
+    device: str | torch.device | None,
+    dtype: torch.dtype | str | None,
+    loader: Any = None,
 ) -> nn.Module:
-    loader = AutoModelForImageTextToText if _sees(config) else AutoModelForCausalLM
+    loader = loader or (AutoModelForImageTextToText if _sees(config) else AutoModelForCausalLM)
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if dtype is None:
         dtype = torch.float32 if chosen.type == "cpu" else "auto"
@@ -362,7 +389,9 @@ def _style(folder: Path) -> PromptStyle:
 
 
 @contextmanager
-def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
+def _load_advice(
+    checkpoint: _Checkpoint, give: str = "'planted', a folder with config.json, a GGUF file, or a hub id in reach"
+) -> Iterator[None]:
     """Within the block, what transformers raises becomes one line that says what to give.
 
     That is anything: of a damaged file its readers raise whatever they met, tokenizers a bare ``Exception``.
@@ -375,10 +404,7 @@ def _load_advice(checkpoint: _Checkpoint) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if "trust_remote_code" in str(error):
             reason = "it needs code of its own that comes with it, which is never run"
-        raise ValueError(
-            f"cannot load model {checkpoint.name!r}: {reason} — give 'planted', a folder with config.json, "
-            "a GGUF file, or a hub id in reach"
-        ) from error
+        raise ValueError(f"cannot load model {checkpoint.name!r}: {reason} — give {give}") from error
 
 
 class _ChosenLogProbabilities(LogitsProcessor):  # type: ignore[misc]

@@ -20,6 +20,7 @@ from xai.limits import DEFAULT_LIMITS, Limits
 from xai.models import ModelSource, VisionLanguageModel
 from xai.ocr import TextSource, with_text
 from xai.prompts import PromptStyle
+from xai.retrieval import ExampleFinder, FewShot
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
 from xai.stages import (
     Labels,
@@ -38,13 +39,15 @@ from xai.tasks import Task, load_stages, load_task
 class RunSummary:
     """What a run came to: memes × modes explained, failed, and left from an earlier start; of stages, their sum.
 
-    ``halved`` is how often a batch of answers did not fit into memory and was halved.
+    ``halved`` is how often a batch of answers did not fit into memory and was halved. ``in_pool`` is how many records
+    of the dataset have an id that the pool of examples has, too.
     """
 
     explained: int
     failed: int
     resumed: int
     halved: int = 0
+    in_pool: int = 0
 
     def __add__(self, other: RunSummary) -> RunSummary:
         return RunSummary(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -165,6 +168,7 @@ def explain_dataset(
     target_kind: TargetKind = "logit",
     against: str | None = None,
     answers: str | Path | None = None,
+    examples: FewShot | None = None,
     text: TextSource = "dataset",
     style: PromptStyle | None = None,
     images: Path | None = None,
@@ -192,6 +196,8 @@ def explain_dataset(
         target_kind, against: as for :func:`explain`; leads are stored for each label only.
         answers: a JSONL file of answers that were generated elsewhere, which the model is then not asked for: ``id``,
             ``mode`` where they differ by mode, and ``generated_ids`` or ``text`` or both (see :mod:`xai.given`).
+        examples: memes with gold labels that each meme is shown with, chosen from a pool (see :mod:`xai.retrieval`); a
+            pool that shares ids with the dataset is used with a warning, and no meme is shown itself.
         text: what the prompt gets: the dataset's text, that of the OCR, or the dataset's with the places of its words
             that the OCR found; the latter two of memes that ``xai ocr`` wrote (see :mod:`xai.ocr`).
         batch_size: memes answered at once.
@@ -211,6 +217,8 @@ def explain_dataset(
     is_staged = len(stages) > 1
     if is_staged and len(modes) > 1:
         raise ValueError(f"task {str(task)!r} is asked in stages, and in one mode at a time; give one")
+    if is_staged and examples is not None:
+        raise ValueError(f"task {str(task)!r} is asked in stages, which takes no examples; ask one stage with examples")
     if is_staged and isinstance(model, ModelSource):
         model = loaded_once(model, engine, workers)
     work = Work(
@@ -226,7 +234,8 @@ def explain_dataset(
         limits=limits,
     )
     records = _Records(dataset, images, limit, text)
-    total, answered = RunSummary(0, 0, 0), dict[str, Labels]()
+    finder = None if examples is None else examples.open(modes, stages[0], text=text, max_pixels=limits.max_pixels)
+    total, answered = RunSummary(0, 0, 0, in_pool=_in_pool(finder, records)), dict[str, Labels]()
     for stage in stages:
         name = stage_name(stage) if is_staged else None
         folder = Path(out) / name if name else Path(out)
@@ -234,7 +243,8 @@ def explain_dataset(
         settings = _run_config(work, records, part_size) | (context_config(stages_on, answered) if answered else {})
         told = records.prepared(with_context(stages, stage, stages_on, answered)) if name else records
         chosen = choose(model, work, engine, workers)
-        total += _run(chosen, work, told, folder, chosen.config() | settings, part_size, on_progress)
+        settings |= {} if finder is None else {"examples": finder.describe()}
+        total += _run(chosen, work, told, folder, chosen.config() | settings, part_size, on_progress, finder)
         if name:
             answered[name] = answered_labels(open_run(folder))
     return total
@@ -269,11 +279,12 @@ def _run(
     config: Mapping[str, Any],
     part_size: int,
     on_progress: Callable[[int], None],
+    finder: ExampleFinder | None,
 ) -> RunSummary:
     """Explain the records into one run folder."""
     count = Count()
     with RunWriter(out, config) as writer:
-        todo = _Todo(writer, work, part_size, whole=records.limit is None)
+        todo = _Todo(writer, work, part_size, finder, whole=records.limit is None)
         with closing(chosen.run(out, todo.blocks(records))) as counts:
             for made in counts:
                 new = made + todo.taken()
@@ -281,6 +292,10 @@ def _run(
                 on_progress(new.total)
         count += todo.taken()
     return RunSummary(count.explained, count.failed, count.resumed, count.halved)
+
+
+def _in_pool(finder: ExampleFinder | None, records: _Records) -> int:
+    return 0 if finder is None else len(finder.pool.shared(records))
 
 
 @dataclass(frozen=True)
@@ -318,12 +333,15 @@ class _Todo:
 
     Args:
         size: records a block.
+        finder: of the examples that the memes are shown with, if any.
         whole: the records are all that the dataset has, so that given answers to others can be named.
     """
 
-    def __init__(self, writer: RunWriter, work: Work, size: int, *, whole: bool) -> None:
+    def __init__(
+        self, writer: RunWriter, work: Work, size: int, finder: ExampleFinder | None = None, *, whole: bool
+    ) -> None:
         self._numbers, self._done = writer.numbers(), writer.done()
-        self._work = work
+        self._work, self._finder = work, finder
         self._size = size
         self._whole = whole
         self._resumed = 0
@@ -355,13 +373,20 @@ class _Todo:
         return Count(resumed=resumed)
 
     def _block(self, number: int, records: tuple[Meme | Failure, ...]) -> Iterator[Block]:
-        block = Block(number, records)
-        keys = block.keys(self._work.modes)
-        there = frozenset(key for key in keys if key in self._done)
-        if len(there) < len(keys):
-            yield replace(block, done=there)
+        block = self._marked(Block(number, records))
+        if self._finder is not None and not self._is_done(block):
+            # Only now, since finding examples takes time, and a meme that has none becomes a failure of no mode.
+            block = self._marked(Block(number, tuple(self._finder.attach(records))))
+        if self._is_done(block):
+            self._resumed += len(block.done)
         else:
-            self._resumed += len(keys)
+            yield block
+
+    def _marked(self, block: Block) -> Block:
+        return replace(block, done=frozenset(key for key in block.keys(self._work.modes) if key in self._done))
+
+    def _is_done(self, block: Block) -> bool:
+        return len(block.done) == len(block.keys(self._work.modes))
 
     def _unused(self, known: set[str]) -> list[Failure]:
         """Failures of the lines that hold no answer and, where all memes are known, of answers to no meme."""

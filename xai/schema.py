@@ -369,6 +369,13 @@ class Explanation(Record):
         return sums.reindex([name for name in SEGMENTS if name in sums.index]).rename_axis("segment").reset_index()
 
     @property
+    def examples(self) -> pd.DataFrame:
+        """One row an example that the meme was shown with, in their order: id, labels, text, relevance (signed)."""
+        rows = zip(self.meme.examples, self.example_shares, strict=True) if self.example_shares else ()
+        found = [(one.id, one.labels, one.text, relevance) for one, relevance in rows]
+        return pd.DataFrame(found, columns=["id", "labels", "text", "relevance"])
+
+    @property
     def picture_words(self) -> PictureWordTable | None:
         """The words by the cells of the picture that they cover, also where the model was not shown the text.
 

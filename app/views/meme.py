@@ -336,6 +336,9 @@ def _details(key: Key, e: Explanation, found: WordValues) -> None:
         _answer(key)
     with shares:
         st.plotly_chart(shares_figure(e), config=CONFIG, key="meme.shares", alt="Relevance by segment")
+        if e.example_shares:
+            st.markdown("**Examples in the order of the prompt, signed relevance**")
+            st.dataframe(e.examples, hide_index=True)
     with curves:
         show_curves(key, e.target)
     with quality:

@@ -39,6 +39,7 @@ def code_of(page: str) -> str:
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
         ("ground-truth.md", ["words 1.0 cause"]),
         ("faithfulness.md", ["rumour goes first"]),
+        ("few-shot.md", ["['tram', 'bus']", "brightness rises to the right"]),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from xai.display import out, print_frame, print_json, progress, records
 
 if TYPE_CHECKING:
     from xai.pipeline import RunSummary
+    from xai.retrieval import FewShot, Retrieval
     from xai.store import Run
 
 KindName = Literal["logit", "log_probability", "contrastive"]
@@ -46,6 +47,22 @@ def explain(
     against: Annotated[str | None, typer.Option(help="For contrastive: the label to be contrasted with.")] = None,
     answers: Annotated[
         Path | None, typer.Option(help="JSONL of answers generated elsewhere: id, mode, generated_ids or text.")
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(metavar="POOL", help="A dataset with gold labels; memes of it come first as examples."),
+    ] = None,
+    shots: Annotated[int | None, typer.Option(min=1, help="Examples that a meme is shown with; 4 by default.")] = None,
+    retrieval: Annotated[
+        Literal["random", "text", "picture", "both"] | None,
+        typer.Option(help="How examples are chosen: at random, or the most similar; both by default."),
+    ] = None,
+    embedder: Annotated[
+        list[str] | None,
+        typer.Option(help="tfidf, phash, thumbnail, or a dual encoder: folder or hub id; may be repeated."),
+    ] = None,
+    example_images: Annotated[
+        Path | None, typer.Option(help="Folder of the pool's pictures, if not the pool's.")
     ] = None,
     text: Annotated[
         Literal["dataset", "ocr", "both"],
@@ -96,6 +113,7 @@ def explain(
     modes = [name.mode for name in mode or [ModeName.BOTH]]
     total = sum(1 for _ in read_memes(source, images=images))
     found, stages = ModelSource(model, device, dtype), load_stages(task)
+    few_shot = _few_shot(examples, shots, retrieval, embedder, example_images, device)
     style = PromptStyle(
         language=language, variant=variant or stages[0].variant(found.style().variant), with_none=with_none
     )
@@ -111,6 +129,7 @@ def explain(
             target_kind=target_kind,
             against=against,
             answers=answers,
+            examples=few_shot,
             text=text,
             style=style,
             images=images,
@@ -129,6 +148,27 @@ def explain(
     _report_run(out_folder, folders, result, as_json)
     if result.failed:
         raise typer.Exit(DONE_WITH_FAILURES)
+
+
+def _few_shot(
+    pool: Path | None,
+    shots: int | None,
+    retrieval: Retrieval | None,
+    embedders: list[str] | None,
+    images: Path | None,
+    device: str | None,
+) -> FewShot | None:
+    """Which examples are shown; ValueError where something is said of examples and no pool is given."""
+    from xai.retrieval import FewShot
+
+    if pool is None:
+        said = {"--shots": shots, "--retrieval": retrieval, "--embedder": embedders, "--example-images": images}
+        if named := [name for name, value in said.items() if value]:
+            raise ValueError(f"{named[0]} is about examples, and there is no pool of them; give it with --examples")
+        return None
+    return FewShot(
+        dataset_path(str(pool)), shots or 4, retrieval or "both", tuple(embedders or ()), images, device=device
+    )
 
 
 def _report_run(folder: Path, runs: Sequence[Path], result: RunSummary, as_json: bool) -> None:
