@@ -20,7 +20,8 @@ def cleaned(post: str | None, platform: str = "other", text: str = TEXT) -> Clea
     ("platform", "post", "left", "removed"),
     [
         ("other", "see https://a.org/x?y=1#z. Fine", "see . Fine", {"link": ["https://a.org/x?y=1#z"]}),
-        ("other", "(www.a.org) ask @bob or me@a.org", "() ask or me@a.org", {"link": ["www.a.org"], "mention": ["@bob"]}),
+        ("other", "(www.a.org) ask @bob or me@a.org", "() ask or me@a.org",
+         {"link": ["www.a.org"], "mention": ["@bob"]}),
         ("other", "#sun is number #1 &#39;yes", "is number #1 &#39;yes", {"hashtag": ["#sun"]}),
         ("other", "> a quote mark of no platform", "> a quote mark of no platform", {}),
         ("4chan", ">>123456 (OP)\n>be me\n>>>/b/ 5 > 3 and on", "be me\n5 > 3 and on",
@@ -90,7 +91,7 @@ def test_lengths_are_options() -> None:
         == "the picture's text has 4 characters; kept are 0 to 3; the post has 6 characters; kept are 1 to 5"
     )
     for wrong in ("5", "5:1", "-1:5", "a:b"):
-        with pytest.raises(ValueError, match="as in 20:500|exchange them"):
+        with pytest.raises(ValueError, match=r"as in 20:500|exchange them"):
             Length.parse(wrong)
 
 

@@ -1,4 +1,4 @@
-"""A dataset through the whole panel, asked of a real server on this machine: every record's way, stops, and refusals."""
+"""A dataset through the whole panel, asked of a real server: every record's way, stops, resuming, and refusals."""
 
 from __future__ import annotations
 
@@ -396,7 +396,7 @@ def test_an_address_with_a_secret_or_without_a_model_is_refused(
     dataset: Path, tmp_path: Path, endpoint: Endpoint, name: str
 ) -> None:
     settings = panel_settings(endpoint, annotators=[name, endpoint.name("1")])
-    with pytest.raises(ValueError, match="leave out names, passwords and keys|names no model") as caught:
+    with pytest.raises(ValueError, match=r"leave out names, passwords and keys|names no model") as caught:
         annotate(dataset, tmp_path / "panel", settings)
     assert "pw" not in str(caught.value)
 

@@ -33,8 +33,8 @@ def panel_report(panel: Panel, *, n_draws: int = 1000) -> Report:
         Section(
             title="Records by stage",
             text=(
-                "The panel describes memes for research and removes none from anywhere: records that go no further stay "
-                "in its folder, with the reason."
+                "The panel describes memes for research and removes none from anywhere: records that go no further "
+                "stay in its folder, with the reason."
             ),
             tables=(stages, _labels(items, panel.labels)),
             charts=(_chart(stages),),
@@ -42,7 +42,7 @@ def panel_report(panel: Panel, *, n_draws: int = 1000) -> Report:
         Section(title="Dropped, with reasons", tables=(_dropped(items),)),
         Section(title="Annotators", tables=(_annotators(panel, items),)),
         _agreement("Agreement of the annotators", 1, _label_sets(panel, items), n_draws),
-        _agreement("Agreement of the validators", 2, _votes(items), n_draws),
+        _agreement("Agreement of the validators", 2, vote_annotations(items), n_draws),
     ]
     return Report(
         title=f"Annotation panel {panel.path.name}",
@@ -148,7 +148,7 @@ def _labels_of(answer: Mapping[str, Any] | None) -> frozenset[str] | None:
     return frozenset(answer["labels"]) if answer and answer["parse"] != "unparsed" else None
 
 
-def _votes(items: Sequence[Item]) -> Annotations:
+def vote_annotations(items: Sequence[Item]) -> Annotations:
     """The votes of every validator by record, each a set of one label."""
     voted = [item for item in items if item.votes]
     people = sorted({who for item in voted for who in item.votes})
@@ -156,6 +156,11 @@ def _votes(items: Sequence[Item]) -> Annotations:
         tuple(frozenset([item.votes[who]["vote"]]) if who in item.votes else None for item in voted) for who in people
     )
     return _annotations([item.id for item in voted], people, ("for", "against"), sets)
+
+
+def has_pairs(given: Annotations) -> bool:
+    """Whether any two judged the same record."""
+    return len(given.annotators) > 1 and bool(given.items) and bool((given.known.sum(axis=0) >= 2).any())
 
 
 def _annotations(
@@ -170,8 +175,7 @@ def _annotations(
 
 def _agreement(title: str, number: int, given: Annotations, n_draws: int) -> Section:
     """The sections of `xai agreement` in one, their names ending in a number."""
-    shared = (given.known.sum(axis=0) >= 2).any() if given.items and len(given.annotators) > 1 else False
-    if not shared:
+    if not has_pairs(given):
         return Section(title=title, text=_NO_AGREEMENT)
     found = annotator_report(given, min_count=1, n_draws=n_draws)
     tables = tuple(table for section in found.sections for table in section.tables)
