@@ -41,7 +41,9 @@ SIDES: Mapping[Side, str] = {
 SEGMENT_NAMES: Mapping[Segment, str] = {
     "": "anywhere",
     "text": "caption",
+    "post": "post",
     "image": "picture",
+    "examples": "examples",
     "instruction": "instruction",
     "template": "template",
     "answer": "answer",

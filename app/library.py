@@ -391,9 +391,9 @@ def _create_sources(cursor: duckdb.DuckDBPyConnection, opened: OpenedRun, files:
     """The temporary tables that the index is made of: :data:`_SOURCES`."""
     cursor.execute(_ANSWERS, [files["predictions"]])
     if files["explanations"]:
-        cursor.execute(_EXPLAINED, [files["explanations"]])
+        cursor.execute(_EXPLAINED + _FROM_PARTS, [files["explanations"]])
     else:
-        cursor.execute(_EXPLAINED.partition("FROM read_parquet")[0] + _NO_EXPLANATIONS)
+        cursor.execute(_EXPLAINED + _FROM_NOTHING)
     cursor.execute(
         "CREATE TEMP TABLE agreed (meme_id TEXT, mode TEXT, method TEXT, jaccard DOUBLE, n_invented BIGINT, f1 DOUBLE)"
     )
@@ -488,7 +488,6 @@ CREATE TEMP TABLE answers AS SELECT
 FROM read_parquet(?, filename = true, file_row_number = true)
 """
 
-# Of the targets of a meme, mode and method the first in the order of preference: all labels together.
 _EXPLAINED = f"""
 CREATE TEMP TABLE explained AS SELECT
     meme_id, mode, method, target, labels_missing, target_choice_changed,
@@ -497,16 +496,23 @@ CREATE TEMP TABLE explained AS SELECT
     list_transform(
         list_slice(list_reverse_sort(list_zip(word_relevance, word)), 1, {TOP_WORDS}), lambda pair: pair[2]
     ) AS top_words
-FROM read_parquet(?)
+"""
+# Parts that were written before a prompt could have a post or examples lack their columns. Of the targets of a meme,
+# mode and method it is the first in the order of preference: all labels together.
+_FROM_PARTS = f"""
+FROM (
+    SELECT * FROM read_parquet(?)
+    UNION ALL BY NAME SELECT NULL::DOUBLE AS share_post, NULL::DOUBLE AS share_examples WHERE false
+)
 QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY target <> '{ALL_LABELS}', target) = 1
 """
-_NO_EXPLANATIONS = """
+_FROM_NOTHING = f"""
 FROM (SELECT
     NULL::TEXT AS meme_id, NULL::TEXT AS mode, NULL::TEXT AS method, NULL::TEXT AS target,
     NULL::TEXT[] AS labels_missing, NULL::BIGINT AS target_choice_changed,
-    NULL::DOUBLE AS share_text, NULL::DOUBLE AS share_image, NULL::DOUBLE AS share_instruction,
-    NULL::DOUBLE AS share_template, NULL::DOUBLE AS share_answer, NULL::DOUBLE AS conservation,
-    NULL::DOUBLE AS sink_share, NULL::DOUBLE AS template_share, NULL::BIGINT AS non_finite,
+    {", ".join(f"NULL::DOUBLE AS share_{segment}" for segment in SEGMENTS)},
+    NULL::DOUBLE AS conservation, NULL::DOUBLE AS sink_share, NULL::DOUBLE AS template_share,
+    NULL::BIGINT AS non_finite,
     NULL::DOUBLE[] AS word_relevance, NULL::TEXT[] AS word) WHERE false
 """
 

@@ -114,8 +114,20 @@ class Relevance:
         if self.image is None:
             return None
         if len(self.grid_thw) != 1:
-            raise ValueError(f"{len(self.grid_thw)} pictures have no common grid; cut `image` by `grid_thw` first")
-        return reading_order(self.image, self.grid_thw[0], self.merge_size)
+            raise ValueError(f"{len(self.grid_thw)} pictures have no common grid; take the `picture_grid` of one")
+        return self.picture_grid(0)
+
+    def picture_grid(self, index: int) -> Floats | None:
+        """``(1 + n_deepstack, grid_h, grid_w)`` of one of the pictures, in the prompt's order; ``None`` without any.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        if self.image is None:
+            return None
+        ends = np.cumsum([t * h * w // self.merge_size**2 for t, h, w in self.grid_thw])
+        picture = np.split(self.image, ends[:-1], axis=1)[index]
+        return reading_order(picture, self.grid_thw[index], self.merge_size)
 
     @property
     def pixels(self) -> Floats | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from xai.attribution.targets import (
@@ -40,7 +40,7 @@ class TargetChoice:
         label: this label by itself and nothing else.
         kind: what is made of the logits; see :class:`xai.attribution.targets.Target`.
         against: for ``contrastive``, the label to be contrasted with. By default it is the strongest of those that
-            the prompt offers and the answer does not give, chosen at the input as it is.
+            the answer could have in its place and does not give, chosen at the input as it is.
         span: these characters of the answer instead of labels, ``(start, end)``; the answer need not be readable.
     """
 
@@ -72,12 +72,18 @@ class TargetChoice:
             raise ValueError("contrastive targets have no sum; name one label, or ask for each")
 
     def located(
-        self, tokenizer: EncodingTokenizer, prediction: Prediction, offered: Sequence[str], prompt_length: int
+        self,
+        tokenizer: EncodingTokenizer,
+        prediction: Prediction,
+        task: Task,
+        prompt_length: int,
+        *,
+        with_none: bool = True,
     ) -> tuple[list[Target], tuple[str, ...]]:
         """The targets of one answer, all labels together first, and its labels that have no token of their own.
 
         Args:
-            offered: the labels that the prompt offers.
+            with_none: whether the prompt offers the label that says "none of these".
 
         Raises:
             StageError: the answer cannot be read, or has nothing of what is asked for.
@@ -97,7 +103,8 @@ class TargetChoice:
                 f"the model {verb} {self.label!r} for meme {prediction.meme_id!r}; "
                 f"the answer names {', '.join(prediction.labels) or 'no label'}"
             )
-        each, missing = self._each(tokenizer, prediction, offered, prompt_length)
+        withheld = {None if with_none else task.none_label}
+        each, missing = self._each(tokenizer, prediction, task, prompt_length, withheld)
         if not each:
             raise StageError("predict", self._nothing(prediction))
         together = [] if self.label is not None or self.kind == "contrastive" else [all_labels(each)]
@@ -108,7 +115,12 @@ class TargetChoice:
         return asdict(self) | {"span": None if self.span is None else list(self.span)}
 
     def _each(
-        self, tokenizer: EncodingTokenizer, prediction: Prediction, offered: Sequence[str], prompt_length: int
+        self,
+        tokenizer: EncodingTokenizer,
+        prediction: Prediction,
+        task: Task,
+        prompt_length: int,
+        withheld: Collection[str | None],
     ) -> tuple[list[Target], tuple[str, ...]]:
         ids, text = prediction.generated_ids, prediction.text
         plain = "logit" if self.kind == "contrastive" else self.kind
@@ -118,13 +130,17 @@ class TargetChoice:
         wanted = [target for target in found if target.located and self.label in (None, target.name)]
         if self.kind != "contrastive":
             return wanted, missing
-        others = [name for name in offered if name not in prediction.labels] if self.against is None else [self.against]
         spans = {span.label: span for span in reversed(prediction.label_spans)}
-        leads = [
-            contrastive_target(tokenizer, ids, text, spans[target.name], others, prompt_length=prompt_length)
-            for target in wanted
-            if target.name != self.against
-        ]
+        leads = []
+        for target in (one for one in wanted if one.name != self.against):
+            others = (
+                [name for name in task.alternatives(target.name) if name not in (*prediction.labels, *withheld)]
+                if self.against is None
+                else [self.against]
+            )
+            spelled = [task.label(name).spelling for name in others]
+            lead = contrastive_target(tokenizer, ids, text, spans[target.name], spelled, prompt_length=prompt_length)
+            leads.append(replace(lead, contrast=tuple(others)))
         return leads, missing
 
     def _span(self, tokenizer: EncodingTokenizer, prediction: Prediction, prompt_length: int) -> Target:

@@ -30,7 +30,7 @@ DatasetRecord = Meme | Failure
 """One record of a dataset: a meme, or why it cannot be read."""
 
 _PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-_COLUMNS = frozenset(Meme.model_fields) - {"metadata"}
+_COLUMNS = frozenset(Meme.model_fields) - {"metadata", "examples"}
 _REMEDIES = {
     "id": "give every meme an id of its own, as a string",
     "image": "give the file name of the picture, as a string",
@@ -39,6 +39,7 @@ _REMEDIES = {
     "labels": "give the labels as a list of strings",
     "post": "give the text of the post as a string",
     "language": "give the language's code as a string",
+    "context": "give an object of lists of strings",
 }
 
 _NOT_UTF8 = "not UTF-8; save the file as UTF-8"
@@ -48,7 +49,8 @@ def read_memes(path: str | Path, *, images: str | Path | None = None) -> Iterato
     """The memes of a dataset in its order; a record that cannot be read is a `Failure` and the rest goes on.
 
     ``path`` is a ``.jsonl``, ``.csv`` or ``.parquet`` file with the columns ``id``, ``image``, ``text``, ``labels``,
-    ``words``, ``post`` and ``language`` (all but ``id`` optional; others become metadata), a folder with such a
+    ``words``, ``post``, ``language`` and ``context`` (all but ``id`` optional; others become metadata, and so does a
+    ``context`` that is no object), a folder with such a
     ``memes.jsonl``, or a folder of pictures (id: the file's stem). Pictures are looked up in ``images`` or else in
     the dataset's folder and its ``images`` subfolder, and must lie inside; whether they exist shows when they are
     opened. In CSV and Parquet, labels may be text: a list in JSON or Python, or labels with ``|`` or ``;`` between.
@@ -109,15 +111,18 @@ def jsonl_path(path: str | Path) -> Path:
 def meme_line(meme: Meme, folder: Path) -> str:
     """One meme as its line in a JSONL file in ``folder``, without line break; what is unknown is left out.
 
+    So are examples, which are chosen anew for each run.
+
     Raises:
         ValueError: JSON cannot hold it, or its picture is in memory only.
     """
     if meme.image is not None and not isinstance(meme.image, Path):
         raise ValueError(f"meme {meme.id!r} holds a picture in memory; save it and give the meme its path")
-    clash = _COLUMNS & meme.metadata.keys()
+    ours = _COLUMNS if meme.context else _COLUMNS - {"context"}
+    clash = ours & meme.metadata.keys()
     if clash:
         raise ValueError(f"metadata of meme {meme.id!r} uses the name of a field, {min(clash)!r}; rename it")
-    columns = meme.model_dump(exclude={"image", "metadata"}, exclude_none=True)
+    columns = meme.model_dump(include=set(ours - {"image"}), exclude_none=True)
     if meme.image is not None:
         columns["image"] = _relative(meme.image, folder)
     try:
@@ -172,10 +177,11 @@ def _meme(row: _Row, name: str | None, roots: tuple[Path, ...]) -> Meme:
     if not name:
         raise ValueError(f"the id is missing or no string; {_REMEDIES['id']}")
     _check_values(row.columns)
-    known = {key: value for key, value in row.columns.items() if key in _COLUMNS and value is not None}
+    ours = _COLUMNS if isinstance(row.columns.get("context"), Mapping) else _COLUMNS - {"context"}
+    known = {key: value for key, value in row.columns.items() if key in ours and value is not None}
     if "image" in known:
         known["image"] = _locate(known["image"], roots)
-    metadata = {key: value for key, value in row.columns.items() if key not in _COLUMNS}
+    metadata = {key: value for key, value in row.columns.items() if key not in ours}
     try:
         return Meme.model_validate({**known, "id": name, "metadata": metadata})
     except ValidationError as error:

@@ -138,8 +138,7 @@ class Job:
             )
         tokenizer = self.model.processor.tokenizer
         task, style = self.task, self.style
-        offered = [name for name in task.label_names if style.with_none or name != task.none_label]
-        targets, missing = self.choice.located(tokenizer, prediction, offered, len(prompt))
+        targets, missing = self.choice.located(tokenizer, prediction, task, len(prompt), with_none=style.with_none)
         inputs = inputs_of_answer(prompt, prediction.generated_ids)
         method, units = get_method(self.method), self._units(meme, prompt)
         with self.model.lock:
@@ -307,10 +306,12 @@ def _explanation(
         settings=json.loads(to_json({**settings, **result.settings})),
         token_table=tokens,
         word_table=_word_table(job, meme, spans, result.tokens[in_text]),
-        image_levels=result.image_grid,
-        pixels=result.pixels,
+        # The pictures of examples come before the meme's own.
+        image_levels=result.picture_grid(-1) if prompt.grid is not None else None,
+        pixels=result.pixel_grids[-1] if result.pixel_grids else None,
         image_size=prompt.image_size,
         shares=_shares(tokens),
+        example_shares=_example_shares(prompt, result.tokens),
         quality=_quality(tokens, result, prompt, prediction, missing, n_changed),
         config=job.config(),
     )
@@ -344,8 +345,15 @@ def _token_table(job: Job, prompt: EncodedPrompt, prediction: Prediction, releva
 
 
 def _shares(tokens: TokenTable) -> dict[Segment, float]:
+    """The sum of each segment; of a post and of examples only where there are any."""
     values, segments = np.array(tokens.relevance), np.array(tokens.segment)
-    return {segment: float(values[segments == segment].sum()) for segment in SEGMENTS}
+    named = [name for name in SEGMENTS if name not in ("post", "examples") or name in tokens.segment]
+    return {segment: float(values[segments == segment].sum()) for segment in named}
+
+
+def _example_shares(prompt: EncodedPrompt, relevance: np.ndarray) -> tuple[float, ...]:
+    numbers = np.array(prompt.examples, dtype=int)
+    return tuple(float(relevance[: len(numbers)][numbers == one].sum()) for one in range(max(numbers, default=-1) + 1))
 
 
 def _quality(

@@ -73,6 +73,9 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "attention": _TEXT,
             "dtype": _TEXT,
             "confidence": _REAL,
+            "reasons": pa.list_(_TEXT),
+            "context": _TEXT,
+            "examples": _TEXT,
             "log_probability": _REAL,
             "batch_size": _WHOLE,
         }
@@ -111,6 +114,7 @@ SCHEMAS: dict[Kind, pa.Schema] = {
             "image_width": _WHOLE,
             "image_height": _WHOLE,
             **{f"share_{segment}": _REAL for segment in SEGMENTS},
+            "example_shares": pa.list_(_REAL),
             "conservation": _REAL,
             "sink_share": _REAL,
             "template_share": _REAL,
@@ -208,6 +212,9 @@ def prediction_row(prediction: Prediction, meme: Meme) -> dict[str, Any]:
         "unknown_labels": prediction.unknown_labels,
         "referred_words": prediction.referred_words,
         "referred_image_concepts": prediction.referred_image_concepts,
+        "reasons": prediction.reasons,
+        "context": to_json(meme.context) if meme.context else None,
+        "examples": to_json([_example(one) for one in meme.examples]) if meme.examples else None,
         **{name: getattr(prediction, name) for name in _SAME_OF_ANSWER},
     }
 
@@ -232,6 +239,7 @@ def explanation_row(e: Explanation) -> dict[str, Any]:
         "image_width": width,
         "image_height": height,
         **{f"share_{segment}": e.shares.get(segment) for segment in SEGMENTS},
+        "example_shares": e.example_shares or None,
         **e.quality.model_dump(),
         "config": to_json(e.config),
     }
@@ -252,6 +260,7 @@ def explanation_from_rows(row: Mapping[str, Any], answer: Mapping[str, Any]) -> 
         pixels=_shaped(row["pixels"], row["pixels_shape"]),
         image_size=None if None in size else size,
         shares={segment: share for segment, share in shares.items() if share is not None},
+        example_shares=row["example_shares"] or (),
         quality=Quality(**{name: row[name] for name in Quality.model_fields}),
         config=json.loads(row["config"]),
     )
@@ -281,14 +290,23 @@ def meme_from_row(row: Mapping[str, Any]) -> Meme:
         post=row["post"],
         language=row["language"],
         metadata=json.loads(row["metadata"]),
+        context=json.loads(row["context"] or "{}"),
+        examples=tuple(Meme(**example) for example in json.loads(row["examples"] or "[]")),
     )
+
+
+def _example(meme: Meme) -> dict[str, Any]:
+    """What a prompt has of an example."""
+    image = str(meme.image) if isinstance(meme.image, Path) else None
+    return meme.model_dump(include={"id", "text", "labels", "post"}) | {"image": image}
 
 
 def prediction_from_row(row: Mapping[str, Any]) -> Prediction:
     """The prediction in a row of ``predictions``."""
-    same = set(Prediction.model_fields) - {"text", "label_spans"}
+    same = set(Prediction.model_fields) - {"text", "label_spans", "reasons"}
     return Prediction(
         text=row["answer"],
+        reasons=row["reasons"] or (),
         label_spans=tuple(LabelSpan(**span) for span in row["label_spans"]),
         **{name: row[name] for name in same},
     )

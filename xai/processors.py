@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import Gemma3Processor, Qwen2_5_VLProcessor, Qwen2VLProcessor, Qwen3VLProcessor
 
-from xai.schema import MODES, Mode
+from xai.schema import ALL_MODES, Mode
 
 TEMPLATE_OPTIONS = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 """What chat templates of text decoders ask for. Qwen3 would reason at length before it answers. Llama 3 writes the date
@@ -25,6 +25,10 @@ of today, with which a meme would have another prompt tomorrow; this one is what
 
 LONGEST = 200
 """Qwen-VL takes no picture of which one side is more than so many times the other; its processor says so."""
+
+
+Turn = tuple[str, str]
+"""What a user said, and what the model answered."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class TextProcessor:
 
 @dataclass(frozen=True)
 class Reader(ABC):
-    """How one kind of processor writes a chat of one message and encodes a picture.
+    """How one kind of processor writes a chat and encodes a picture.
 
     Attributes:
         processor: a processor of transformers, or a :class:`TextProcessor`.
@@ -60,7 +64,7 @@ class Reader(ABC):
     """
 
     processor: Any
-    modes: ClassVar[tuple[Mode, ...]] = MODES
+    modes: ClassVar[tuple[Mode, ...]] = ALL_MODES
     token_types: ClassVar[str | None] = None
 
     @property
@@ -78,16 +82,22 @@ class Reader(ABC):
         """What the chat template writes in the place of a picture."""
         return str(self.processor.image_token)
 
-    def chat(self, text: str, *, with_picture: bool) -> str:
-        """The prompt with one message of a user, a picture before a text, up to where the answer begins.
+    def chat(self, text: str, *, with_picture: bool, earlier: Sequence[Turn] = ()) -> str:
+        """The prompt with a message of a user, a picture before a text, up to where the answer begins.
+
+        Args:
+            with_picture: whether each message of the user has a picture.
+            earlier: what the user said and the model answered before.
 
         Raises:
             ValueError: the chat template fails, or does what a template must not.
         """
-        parts = [{"type": "image"}] if with_picture else []
-        message = [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
+        picture = [{"type": "image"}] if with_picture else []
+        chat = [{"role": role, "content": [{"type": "text", "text": said}]} for role, said in _spoken(text, earlier)]
+        for message in chat[::2]:
+            message["content"] = [*picture, *message["content"]]
         with _template_advice():
-            return str(self.processor.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+            return str(self.processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
     @abstractmethod
     def picture(self, picture: Image.Image) -> EncodedPicture:
@@ -113,11 +123,11 @@ class TextReader(Reader):
 
     modes = ("text",)
 
-    def chat(self, text: str, *, with_picture: bool) -> str:
-        message = [{"role": "user", "content": text}]
+    def chat(self, text: str, *, with_picture: bool, earlier: Sequence[Turn] = ()) -> str:
+        chat = [{"role": role, "content": said} for role, said in _spoken(text, earlier)]
         options = {"tokenize": False, "add_generation_prompt": True, **TEMPLATE_OPTIONS}
         with _template_advice():
-            return str(self.tokenizer.apply_chat_template(message, **options))
+            return str(self.tokenizer.apply_chat_template(chat, **options))
 
     def picture(self, picture: Image.Image) -> EncodedPicture:
         raise ValueError("cannot be shown to a model that reads text only; leave it out")
@@ -158,6 +168,12 @@ class Gemma3Reader(Reader):
         side = math.isqrt(self.processor.image_seq_length)
         inputs = {"pixel_values": encoded["pixel_values"]}
         return EncodedPicture(inputs, str(self.processor.full_image_sequence), (side, side))
+
+
+def _spoken(text: str, earlier: Sequence[Turn]) -> list[tuple[str, str]]:
+    """(role, text) of every message, the user's and the model's by turns."""
+    before = [message for said, answered in earlier for message in (("user", said), ("assistant", answered))]
+    return [*before, ("user", text)]
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """Builds the chat prompt of a meme and keeps, for every token, where it came from.
 
 The place of the meme's text is known from how the prompt is put together and is never searched for: the chat
-template is rendered once around two private-use characters that stand for the instruction and the text.
+template is rendered once around private-use characters that stand for what the user says and the model answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,11 +20,11 @@ from xai.limits import DEFAULT_LIMITS, Limits, cut_place, first_characters
 from xai.processors import EncodedPicture, Reader, reader_of
 from xai.schema import Meme, Mode, Segment
 from xai.tasks import Task
+from xai.tasks.answers import write_answer
 from xai.tokenise import command_tokens, tokenise
 
-INSTRUCTION_MARK, CAPTION_MARK = "\ue000", "\ue001"
+SAID_MARK, ANSWERED_MARK = "\ue000\ue001", "\ue001\ue000"
 Span = tuple[int, int]
-Span3 = tuple[int, int, int]
 NOWHERE: Span = (-1, -1)
 IGNORED = -100
 """The target of a token that is not learnt from."""
@@ -51,6 +53,10 @@ class EncodedPrompt:
 
     ``text_end`` is where the meme's text was cut and ``characters_cut`` how much of it was left out; ``None`` and 0 if
     nothing. ``n_frames`` is the number of pictures in the picture's file, of which the first is shown.
+
+    Pictures of examples come before the meme's own in the tensors of pictures; ``grid`` and ``image_size`` are of the
+    latter. ``examples`` is for each token the number of the example that it belongs to, -1 for none; empty without any.
+    ``text_spans`` of tokens of the segment ``post`` are offsets in the post.
     """
 
     inputs: dict[str, Tensor]
@@ -62,6 +68,7 @@ class EncodedPrompt:
     text_end: int | None = None
     characters_cut: int = 0
     n_frames: int = 1
+    examples: tuple[int, ...] = ()
 
     def shown(self, meme: Meme) -> Meme:
         """The meme as the prompt has it: with its text cut where it was cut."""
@@ -80,29 +87,30 @@ def encode_prompt(
     limits: Limits = DEFAULT_LIMITS,
     room: int | None = None,
 ) -> EncodedPrompt:
-    """Encode the prompt of one meme: picture first, then the instruction, the meme's text last.
+    """Encode the prompt of one meme: picture first, then the instruction, its post, the meme's text last.
 
-    A text that spells special tokens of the model is read as the characters that it has. One that is too long is cut
-    or refused, as ``limits`` has it; the picture is never touched.
+    The meme's examples come before, each a turn of the chat that the model is said to have answered by the gold
+    labels; the instruction is in the first turn, then. A text that spells special tokens of the model is read as the
+    characters that it has. One that is too long is cut or refused, as ``limits`` has it; pictures are never touched.
 
     Args:
         processor: of a model that is supported; see :mod:`xai.processors`.
         room: tokens that the prompt may have; see :meth:`xai.limits.Limits.room`.
 
     Raises:
-        ValueError: the model cannot be asked in this mode, the meme lacks the picture or the text that the mode
-            needs, or one of them is too large.
+        ValueError: the model cannot be asked in this mode, the meme or an example lacks what the mode needs, or one of
+            them is too large.
     """
     reader = reader_of(processor)
     reader.check(mode)
     shown = _within_characters(meme, mode, limits)
-    picture = meme.read_picture(limits.max_pixels) if mode != "text" else None
-    encoded = None if picture is None else _picture(reader, meme, picture.image)
-    instruction = task.instruction(mode, style.language, style.variant, style.with_none)
-    prompt = _encode(reader, instruction, shown.text if mode != "image" else "", encoded)
+    picture = meme.read_picture(limits.max_pixels) if "image" in mode else None
+    turns = _example_turns(reader, task, meme, mode, style, limits)
+    own = None if picture is None else _picture(reader, meme, picture.image)
+    prompt = _encode(reader, [*turns, _turn(task, shown, mode, style, own, is_first=not turns)])
     while room is not None and len(prompt) > room:
         shown = _fewer_tokens(shown, prompt, room, limits)
-        prompt = _encode(reader, instruction, shown.text, encoded)
+        prompt = _encode(reader, [*turns, _turn(task, shown, mode, style, own, is_first=not turns)])
     n_cut = len(meme.text) - len(shown.text)
     return replace(
         prompt,
@@ -163,6 +171,8 @@ def _within_characters(meme: Meme, mode: Mode, limits: Limits) -> Meme:
         return meme
     if not meme.text.strip():
         raise ValueError(f"meme {meme.id!r} has no text; use mode 'image' or fill its text")
+    if "post" in mode and not (meme.post or "").strip():
+        raise ValueError(f"meme {meme.id!r} has no post; use mode 'image+text' or fill its post")
     n, most = len(meme.text), limits.max_characters
     if n <= most:
         return meme
@@ -182,11 +192,13 @@ def _fewer_tokens(meme: Meme, prompt: EncodedPrompt, room: int, limits: Limits) 
     """
     in_text = [span for span, segment in zip(prompt.text_spans, prompt.segments, strict=True) if segment == "text"]
     n_fixed, n_image = len(prompt) - len(in_text), prompt.segments.count("image")
+    n_example = prompt.segments.count("examples")
+    examples = f" and {n_example:,} of its examples" if n_example else ""
     at = 0 if n_fixed >= room or not in_text else cut_place(meme, in_text[room - n_fixed][0])
     if not meme.text[:at].strip():
         raise ValueError(
             f"the prompt of meme {meme.id!r} has {n_fixed:,} tokens without its text, {n_image:,} of them of the "
-            f"picture, and there is room for {room:,}; scale the picture down, or raise max_tokens or lower "
+            f"picture{examples}, and there is room for {room:,}; scale the picture down, or raise max_tokens or lower "
             "max_new_tokens if one of them sets the room"
         )
     if limits.long_text == "refuse":
@@ -204,27 +216,117 @@ def _picture(reader: Reader, meme: Meme, picture: Image.Image) -> EncodedPicture
         raise ValueError(f"the picture of meme {meme.id!r} {error}") from None
 
 
-def _encode(reader: Reader, instruction: str, caption: str, picture: EncodedPicture | None) -> EncodedPrompt:
-    """A prompt of these parts."""
-    head, tail = _template(reader, with_picture=picture is not None)
-    if picture is not None:
-        head = head.replace(reader.picture_mark, picture.text)
-    text = head + instruction + caption + tail
-    starts = (len(head), len(head) + len(instruction), len(head) + len(instruction) + len(caption))
-    ids, offsets = tokenise(reader.tokenizer, text, plain=starts[1:])
-    segments = _segments(ids, offsets, starts, reader.image_token_id)
-    spans = [
-        (max(start, starts[1]) - starts[1], min(end, starts[2]) - starts[1]) if segment == "text" else NOWHERE
-        for (start, end), segment in zip(offsets, segments, strict=True)
-    ]
+@dataclass(frozen=True)
+class _Turn:
+    """One message of the user about a meme: its picture, and texts by segment; with the answer of an example."""
+
+    picture: EncodedPicture | None
+    texts: tuple[tuple[Segment, str], ...]
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A stretch of the prompt that is of one segment, and of an example if its number is not -1."""
+
+    segment: Segment
+    start: int
+    end: int
+    example: int = -1
+
+
+def _turn(
+    task: Task, meme: Meme, mode: Mode, style: PromptStyle, picture: EncodedPicture | None, *, is_first: bool
+) -> _Turn:
+    """What the user says about a meme; the instruction only in the first turn, the introductions of texts in each."""
+    introduction = partial(task.introduction, language=style.language, variant=style.variant)
+    texts: list[tuple[Segment, str]] = []
+    if is_first:
+        instruction = task.instruction(mode, style.language, style.variant, style.with_none, meme.context)
+        texts.append(("instruction", instruction))
+    kinds: dict[Segment, tuple[Literal["post", "caption"], str]] = {}
+    if "post" in mode:
+        kinds["post"] = ("post", (meme.post or "").strip())
+    if "text" in mode:
+        kinds["text"] = ("caption", meme.text)
+    for segment, (kind, text) in kinds.items():
+        # The instruction ends with the introduction of what follows it.
+        texts += (
+            [(segment, text)]
+            if is_first and segment == next(iter(kinds))
+            else [
+                ("instruction", introduction(kind)),
+                (segment, text),
+            ]
+        )
+    return _Turn(picture, tuple(texts))
+
+
+def _example_turns(
+    reader: Reader, task: Task, meme: Meme, mode: Mode, style: PromptStyle, limits: Limits
+) -> list[_Turn]:
+    """The turn of each example; its texts may be as long as those of the meme.
+
+    Raises:
+        ValueError: an example lacks what the mode needs, or its gold labels.
+    """
+    turns: list[_Turn] = []
+    for example in meme.examples:
+        if example.labels is None:
+            raise ValueError(f"example {example.id!r} has no gold labels; choose examples that have")
+        shown = _within_characters(example, mode, limits)
+        picture = _picture(reader, example, example.open_image(limits.max_pixels)) if "image" in mode else None
+        # The instruction of the first turn is about the meme in question, whose context it may speak of.
+        asked = shown.model_copy(update={"context": meme.context})
+        turn = _turn(task, asked, mode, style, picture, is_first=not turns)
+        turns.append(replace(turn, answer=write_answer(task, example.labels)))
+    return turns
+
+
+def _encode(reader: Reader, turns: Sequence[_Turn]) -> EncodedPrompt:
+    """A prompt of these turns, of which the last is about the meme in question."""
+    text, pieces, plain = _written(reader, turns)
+    ids, offsets = tokenise(reader.tokenizer, text, plain)
+    pictures = [turn.picture for turn in turns if turn.picture is not None]
+    segments, spans, examples = _segments(ids, offsets, pieces, reader.image_token_id)
     return EncodedPrompt(
-        inputs=_sequence_inputs(ids, reader) | ({} if picture is None else picture.inputs),
+        inputs=_sequence_inputs(ids, reader) | _picture_inputs(pictures),
         tokens=tuple(text[start:end] for start, end in offsets),
         segments=tuple(segments),
         text_spans=tuple(spans),
-        grid=None if picture is None else picture.grid,
+        grid=pictures[-1].grid if pictures else None,
         image_size=None,
+        examples=tuple(examples) if len(turns) > 1 else (),
     )
+
+
+def _written(reader: Reader, turns: Sequence[_Turn]) -> tuple[str, list[_Piece], list[Span]]:
+    """The chat with its texts, the pieces of it, and the stretches that no special token may come of."""
+    markup = _template(reader, len(turns) - 1, with_picture=turns[-1].picture is not None)
+    text, pieces, plain = "", list[_Piece](), list[Span]()
+    for number, turn in enumerate(turns):
+        example = number if number < len(turns) - 1 else -1
+        before = next(markup)
+        if turn.picture is not None:
+            before = before.replace(reader.picture_mark, turn.picture.text)
+            pieces.append(_Piece("image", len(text), len(text) + len(before), example))
+        text += before
+        start = len(text)
+        for segment, part in turn.texts:
+            of_example = example >= 0 and segment != "instruction"
+            name: Segment = "examples" if of_example else segment
+            pieces.append(_Piece(name, len(text), len(text) + len(part), example if of_example else -1))
+            text += part
+        plain.append((start, len(text)))
+        if turn.answer is not None:
+            text += next(markup)
+            pieces.append(_Piece("examples", len(text), len(text) + len(turn.answer), example))
+            text += turn.answer
+    return text + next(markup), pieces, plain
+
+
+def _picture_inputs(pictures: Sequence[EncodedPicture]) -> dict[str, Tensor]:
+    return {name: torch.cat([one.inputs[name] for one in pictures]) for name in pictures[0].inputs} if pictures else {}
 
 
 def _refuse_special(tokenizer: Any, text: str) -> None:
@@ -235,16 +337,17 @@ def _refuse_special(tokenizer: Any, text: str) -> None:
         )
 
 
-def _template(reader: Reader, with_picture: bool) -> tuple[str, str]:
-    """The chat template's text before the instruction and after the meme's text."""
-    parts = reader.chat(INSTRUCTION_MARK + CAPTION_MARK, with_picture=with_picture).split(
-        INSTRUCTION_MARK + CAPTION_MARK
-    )
-    if len(parts) != 2:
-        raise ValueError("the model's chat template does not show a user's text exactly once; xai cannot use it")
-    if with_picture and parts[0].count(reader.picture_mark) != 1:
+def _template(reader: Reader, n_examples: int, *, with_picture: bool) -> Iterator[str]:
+    """The chat template's text before, between and after what is said: by turns what the user says and the answers."""
+    chat = reader.chat(SAID_MARK, with_picture=with_picture, earlier=[(SAID_MARK, ANSWERED_MARK)] * n_examples)
+    marks = re.findall(f"{SAID_MARK}|{ANSWERED_MARK}", chat)
+    parts = re.split(f"{SAID_MARK}|{ANSWERED_MARK}", chat)
+    if marks != [SAID_MARK, ANSWERED_MARK] * n_examples + [SAID_MARK]:
+        each = "a user's text exactly once" if not n_examples else "each turn of a chat exactly once, in order"
+        raise ValueError(f"the model's chat template does not show {each}; xai cannot use it")
+    if with_picture and any(part.count(reader.picture_mark) != 1 for part in parts[:-1:2]):
         raise ValueError("the model's chat template does not put one picture before the text; xai cannot use it")
-    return parts[0], parts[1]
+    return iter(parts)
 
 
 def _sequence_inputs(ids: Sequence[int], reader: Reader) -> dict[str, Tensor]:
@@ -255,17 +358,34 @@ def _sequence_inputs(ids: Sequence[int], reader: Reader) -> dict[str, Tensor]:
     return inputs
 
 
-def _segments(ids: Sequence[int], offsets: Sequence[Span], starts: Span3, image_token_id: int | None) -> list[Segment]:
-    """A token belongs to the meme's text if it holds any character of it, so that none is lost where tokens merge."""
-    instruction, caption, tail = starts
-    names: list[Segment] = []
+def _segments(
+    ids: Sequence[int], offsets: Sequence[Span], pieces: Sequence[_Piece], image_token_id: int | None
+) -> tuple[list[Segment], list[Span], list[int]]:
+    """Segment, offsets in the text of that segment, and example of every token.
+
+    A token belongs to the meme's text if it holds any character of it, so that none is lost where tokens merge; else
+    to its post, to an example, to the instruction.
+    """
+    segments: list[Segment] = []
+    spans: list[Span] = []
+    examples: list[int] = []
     for token, (start, end) in zip(ids, offsets, strict=True):
-        if token == image_token_id:
-            names.append("image")
-        elif max(start, caption) < min(end, tail):
-            names.append("text")
-        elif max(start, instruction) < min(end, caption):
-            names.append("instruction")
-        else:
-            names.append("template")
-    return names
+        is_image = token == image_token_id
+        held = [
+            piece
+            for piece in pieces
+            if (piece.segment == "image") == is_image and max(start, piece.start) < min(end, piece.end)
+        ]
+        piece = min(held, key=lambda one: _CLOSENESS.index(one.segment), default=None)
+        example = -1 if piece is None else piece.example
+        segments.append("template" if piece is None else "examples" if example >= 0 else piece.segment)
+        examples.append(example)
+        has_place = piece is not None and piece.segment in ("text", "post")
+        spans.append(
+            (max(start, piece.start) - piece.start, min(end, piece.end) - piece.start) if has_place else NOWHERE
+        )
+    return segments, spans, examples
+
+
+_CLOSENESS: tuple[Segment, ...] = ("text", "post", "examples", "image", "instruction")
+"""Whose a token is that holds characters of several."""

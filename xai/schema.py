@@ -22,8 +22,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from xai.pictures import MAX_PIXELS, Picture, PictureError, read_picture
 
-Mode = Literal["text", "image", "image+text"]
-Segment = Literal["text", "image", "instruction", "template", "answer"]
+Mode = Literal["text", "image", "image+text", "image+text+post"]
+Segment = Literal["text", "post", "image", "examples", "instruction", "template", "answer"]
 Parse = Literal["strict", "repaired", "unparsed"]
 Stage = Literal["read", "predict", "attribute", "align", "store"]
 AnswerSource = Literal["generated", "given_ids", "given_text"]
@@ -31,7 +31,12 @@ Box = tuple[float, float, float, float]
 Polygon = tuple[tuple[float, float], ...]
 
 MODES: tuple[Mode, ...] = ("text", "image", "image+text")
-SEGMENTS: tuple[Segment, ...] = ("text", "image", "instruction", "template", "answer")
+"""What a model can be shown of the meme itself."""
+ALL_MODES: tuple[Mode, ...] = (*MODES, "image+text+post")
+"""The same, and together with its post."""
+SEGMENTS: tuple[Segment, ...] = ("text", "post", "image", "examples", "instruction", "template", "answer")
+"""The parts of prompt and answer. ``examples`` are pictures, texts and labels of the memes that are shown before the
+one in question; ``image``, ``text`` and ``post`` are of that one itself."""
 ALL_LABELS = "*"
 """The name of the target that differentiates every label of the answer together."""
 
@@ -100,6 +105,10 @@ class Meme(Record):
 
     ``labels`` are the gold labels (``None``: unknown, ``()``: known to be none). ``post`` is the text
     of the post that carried the meme. ``image`` is a path, or a PIL picture in a notebook.
+
+    Two fields say what else a model is told. ``examples`` are memes with gold labels that it sees before this one, as
+    earlier turns of the chat, the most similar last. ``context`` is what the prompts of some tasks say of the meme
+    beside its texts, by name: the labels that an earlier stage gave, or a description of its template.
     """
 
     id: str = Field(min_length=1)
@@ -110,10 +119,13 @@ class Meme(Record):
     post: str | None = None
     language: str | None = None
     metadata: Mapping[str, Any] = Field(default_factory=dict)
+    examples: tuple[Meme, ...] = ()
+    context: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_words(self) -> Meme:
-        if not is_encodable(self.id + self.text):
+        told = [line for lines in self.context.values() for line in lines]
+        if not is_encodable("".join([self.id, self.text, self.post or "", *told])):
             raise ValueError("it holds half a character (a lone surrogate); correct the text")
         for word in self.words or ():
             if self.text[word.start : word.end] != word.text:
@@ -160,7 +172,8 @@ class Prediction(Record):
     of who wrote it. ``attention`` and ``dtype`` are those that the model answered with; ``None`` if it did not.
 
     ``confidence`` is what the answer says of itself, 0 to 1, where the task asks for it; ``None``: not asked, not
-    said, or not to be read without guessing. ``log_probability`` is the natural logarithm of the probability of
+    said, or not to be read without guessing. ``reasons`` are the phrases by which it says why, where the task asks for
+    them. ``log_probability`` is the natural logarithm of the probability of
     ``generated_ids`` given the prompt, by the model's own logits (no temperature, no penalty). ``batch_size`` is how
     many memes were answered at once with it, on which the last digits of all numbers can depend. Both are ``None`` for
     an answer that the model did not generate.
@@ -181,6 +194,7 @@ class Prediction(Record):
     attention: str | None = None
     dtype: str | None = None
     confidence: float | None = Field(default=None, ge=0, le=1)
+    reasons: tuple[str, ...] = ()
     log_probability: float | None = None
     batch_size: int | None = None
 
@@ -188,8 +202,8 @@ class Prediction(Record):
 class TokenTable(Record):
     """Relevance of every token of prompt and answer; equal-length columns in sequence order.
 
-    ``start`` and ``end`` are offsets in the meme's text for tokens of segment ``text``, in the generated
-    text for ``answer``, and -1 elsewhere. An image token carries the relevance of all its levels.
+    ``start`` and ``end`` are offsets in the meme's text for tokens of segment ``text``, in its post for ``post``, in
+    the generated text for ``answer``, and -1 elsewhere. An image token carries the relevance of all its levels.
     """
 
     token: tuple[str, ...]
@@ -313,6 +327,8 @@ class Explanation(Record):
     """(width, height) of the original picture in pixels."""
     shares: Mapping[Segment, float]
     """Signed relevance by segment; the values add up to the total."""
+    example_shares: tuple[float, ...] = ()
+    """Signed relevance of each example of the meme, in their order; they add up to the share of ``examples``."""
     quality: Quality
     config: Mapping[str, Any] = Field(default_factory=dict)
 
@@ -327,11 +343,25 @@ class Explanation(Record):
         return self.word_table.frame()
 
     @property
+    def post_words(self) -> WordTable | None:
+        """The words of the meme's post, as ``word_table`` has those of its text; ``None`` if the model saw no post.
+
+        Computed from the token table.
+        """
+        from xai.attribution.align import text_relevance
+
+        tokens = self.tokens[self.tokens["segment"] == "post"]
+        if self.meme.post is None or not len(tokens):
+            return None
+        spans = list(zip(tokens["start"], tokens["end"], strict=True))
+        return text_relevance(self.meme.post, spans, tokens["relevance"].to_numpy())
+
+    @property
     def segments(self) -> pd.DataFrame:
         """One row a segment: segment, relevance (signed sum), absolute (sum of absolute values), n_tokens.
 
-        Signed and absolute sums of the rows are those of all tokens. A prompt holds one picture, so that the row of
-        the image is that picture's.
+        Signed and absolute sums of the rows are those of all tokens. The row of the image is the meme's own picture's;
+        those of examples are theirs.
         """
         tokens = self.tokens.assign(absolute=self.tokens["relevance"].abs())
         sums = tokens.groupby("segment", sort=False)[["relevance", "absolute"]].sum()

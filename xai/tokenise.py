@@ -16,20 +16,20 @@ Tokens = tuple[list[int], list[Span]]
 """Ids, and the characters that each stands for."""
 
 
-def tokenise(tokenizer: Any, text: str, plain: Sequence[int] | None = None) -> Tokens:
+def tokenise(tokenizer: Any, text: str, plain: Sequence[Span] = ()) -> Tokens:
     """Ids and offsets of a text.
 
     Args:
         tokenizer: a fast tokenizer of transformers.
-        plain: ``(start, end)`` of what is to be read as the characters that it has, whatever they spell.
+        plain: each ``(start, end)`` is to be read as the characters that it has, whatever they spell.
 
     Raises:
         ValueError: the tokenizer makes special tokens of it in any case.
     """
     encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
     tokens = encoding["input_ids"], [(start, end) for start, end in encoding["offset_mapping"]]
-    if plain is not None:
-        tokens = _without_commands(tokenizer, text, tokens, *plain)
+    for start, end in plain:
+        tokens = _without_commands(tokenizer, text, tokens, start, end)
     ids, offsets = tokens
     return ids, whole_spans(offsets, len(text))
 
@@ -58,7 +58,7 @@ def _without_commands(tokenizer: Any, text: str, tokens: Tokens, start: int, end
     left = offsets[first - 1][1] if first else 0
     right = offsets[behind][0] if behind < len(ids) else len(text)
     encoding = _plain(tokenizer).encode(text[left:right], add_special_tokens=False)
-    # The stretch begins with the instruction, which reads the same with and without what follows it.
+    # The stretch begins with words of the task, which reads the same with and without what follows it.
     if commands & set(encoding.ids) or encoding.ids[:1] != ids[first : first + 1]:
         raise ValueError("the text spells a special token, which the model would obey; put a space inside it")
     moved = [(left + from_, left + to) for from_, to in encoding.offsets]

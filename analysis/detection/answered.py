@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from xai.analysis.detection.calibration import sequence_confidence
 from xai.analysis.detection.labelsets import LabelSets, indicator
-from xai.schema import MODES, Mode
+from xai.schema import ALL_MODES, Mode
 from xai.store import Run
 from xai.tasks import Task
 
@@ -51,7 +51,7 @@ def answers_of(run: Run, task: Task) -> dict[Mode, Answers]:
     table = run.predictions().project(_COLUMNS).to_arrow_table()
     failed = _failed(run)
     found = {}
-    for mode in MODES:
+    for mode in ALL_MODES:
         rows = table.filter(pc.equal(table["mode"], mode))
         known = rows.filter(pc.is_valid(rows["gold_labels"])).combine_chunks()
         if known.num_rows:

@@ -67,7 +67,7 @@ def _facts(run: Run, settings: Settings, against: Run | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "run": _run_facts(run),
         "task": f"{settings.task.name} version {settings.task.version}",
-        "label for none": f"{settings.task.none_label}: {settings.none_label}",
+        "label for none": settings.none_in_words,
         "intervals": f"{LEVEL:.0%}, percentile bootstrap over memes, {settings.n_draws} draws",
         "baseline draws": settings.n_baseline_draws,
         "baseline frequencies": settings.frequencies.source if settings.frequencies else "gold labels of the run",

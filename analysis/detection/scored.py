@@ -45,6 +45,12 @@ class Settings:
     n_swaps: int = N_SWAPS
     seed: int = 0
 
+    @property
+    def none_in_words(self) -> str:
+        """What becomes of the label that says "none of these", or that the task has no such label."""
+        none = self.task.none_label
+        return "no label says none of these" if none is None else f"{none}: {self.none_label}"
+
 
 @dataclass(frozen=True, eq=False)
 class Scored:

@@ -26,7 +26,7 @@ _BARS = f"Bars: {LEVEL:.0%} bootstrap intervals over memes."
 
 def detection(scored: Mapping[Mode, Scored], settings: Settings) -> Section:
     """The measures of whole sets by mode, and what was counted."""
-    none = f"{settings.task.none_label}: {settings.none_label}"
+    none = settings.none_in_words
     by_mode = [
         {"mode": mode, "memes": len(one.sets), **one.overall("hierarchical", _F1)} for mode, one in scored.items()
     ]
@@ -104,12 +104,16 @@ def baselines(scored: Mapping[Mode, Scored], settings: Settings) -> Section:
 
 
 def confusions(scored: Mapping[Mode, Scored], settings: Settings) -> Section:
-    """Gold label by predicted label, with and without the label for none, and what was claimed for what was missed."""
+    """Gold label by predicted label, with and without a label for none, and what was claimed for what was missed."""
     none = settings.task.none_label
     errors, swapped, charts = [], [], []
     for mode, one in scored.items():
         kept, without = one.answers.sets, one.answers.sets.under("empty on both sides", none)
         swapped.append(_said(substitutions(kept), mode))
+        if none is None:
+            errors.append(_said(_errors(kept, "all"), mode))
+            charts.append(_heatmap(f"confusion_{mode}", f"Confusion, {mode}", kept))
+            continue
         errors += [_said(_errors(kept, f"all with {none}"), mode), _said(_total(without, f"all without {none}"), mode)]
         for name, variant, sets in (("with", f"with {none}", kept), ("without", f"without {none}", without)):
             charts.append(_heatmap(f"confusion_{name}_none_{mode}", f"Confusion, {mode}, {variant}", sets))

@@ -97,8 +97,9 @@ def check_label(
 ) -> list[Change]:
     """Explain each label's token where it parts from another label, and that of the other one; compare the two maps.
 
-    The other label is drawn by ``seed`` from those of the task that were not answered. Up to the place where they part
-    both are the same sequence, so all that differs is what is explained. Explanations of no single label are left out.
+    The other label is drawn by ``seed`` from those that could stand in its place and were not answered. Up to where
+    they part both are the same sequence, so all that differs is what is explained. Explanations of no single label are
+    left out.
     """
     rows = []
     for index, explanation in enumerate(explanations):
@@ -213,20 +214,21 @@ def _own_and_other(
     """The label's token where it parts from another label's, and that of the other label at the same place."""
     answer = explanation.prediction
     spans = {span.label: span for span in answer.label_spans}
-    others = [name for name in task.label_names if name not in answer.labels]
-    if explanation.target not in spans or not others:
+    if explanation.target not in spans:
         return None
+    others = [name for name in task.alternatives(explanation.target) if name not in answer.labels]
+    if not others:
+        return None
+    other = others[int(rng.integers(len(others)))]
     lead = contrastive_target(
         model.processor.tokenizer,
         answer.generated_ids,
         answer.text,
         spans[explanation.target],
-        [others[int(rng.integers(len(others)))]],
+        [task.label(other).spelling],
         prompt_length=len(explanation.token_table.token) - len(answer.generated_ids),
     )
-    return Target(lead.name, lead.positions, lead.token_ids), Target(
-        lead.contrast[0], lead.positions, lead.contrast_ids
-    )
+    return Target(lead.name, lead.positions, lead.token_ids), Target(other, lead.positions, lead.contrast_ids)
 
 
 def _from_the_last(name: str, layers: nn.Module) -> list[tuple[str, list[nn.Module]]]:

@@ -35,7 +35,7 @@ from xai.analysis.report import Chart, Picture, Report, Section, Series, Table, 
 from xai.analysis.statistics import LEVEL, N_DRAWS
 from xai.environment import installed_versions
 from xai.parts import to_json
-from xai.schema import MODES
+from xai.schema import ALL_MODES
 from xai.store import Run
 
 DIRECTIONS = "↑ higher is better, ↓ lower is better"
@@ -302,7 +302,7 @@ def _memes_section(subjects: Sequence[Subject], scale: Scale, settings: Settings
         method = subject.run.config["method"]
         own = subject.measured.curves
         own = own[own["method"] == method] if len(own) else own
-        for mode, part in ((mode, own[own["mode"] == mode]) for mode in MODES if len(own)):
+        for mode, part in ((mode, own[own["mode"] == mode]) for mode in ALL_MODES if len(own)):
             if not len(part):
                 continue
             areas = by_meme(part, scale)["area_between"].sort_values()

@@ -176,8 +176,11 @@ class Rescorer:
 
     def _changes(self) -> list[Variant]:
         text = [index for index, segment in enumerate(self.prompt.segments) if segment == "text"]
-        cells = [Variant(cells=frozenset({0}))] if self.prompt.grid is not None else []
-        return [*(Variant(frozenset({index})) for index in text), *cells]
+        variants = [Variant(frozenset({index})) for index in text]
+        if self.prompt.grid is not None:
+            n_cells, (rows, columns) = len(self.opened.batch.image_positions), self.prompt.grid
+            variants.append(Variant(cells=frozenset({n_cells - rows * columns})))
+        return variants
 
     def _baseline(self) -> Baseline:
         return neutral_token(self._model)[0] if self._way.words == "replace" else "mean"
@@ -186,7 +189,10 @@ class Rescorer:
         if self.prompt.grid is None or self._way.cells == "mean_token":
             return None
         picture = stand_in(self._explanation.open_image(), self._way.cells)
-        return self._model.reader.picture(picture).inputs["pixel_values"]
+        shown = self._model.reader.picture(picture).inputs["pixel_values"]
+        # The pictures of examples come before the meme's own and stay as they are.
+        before: Tensor = self.opened.batch.inputs["pixel_values"][: -len(shown)]
+        return torch.cat([before.to(shown), shown])
 
 
 _CHANGE_OF: Mapping[WordWay, WordChange] = {"replace": "replace", "mean": "replace", "delete": "delete", "mask": "mask"}

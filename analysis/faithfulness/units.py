@@ -134,9 +134,17 @@ def _cell_units(explanation: Explanation) -> list[Unit]:
     image = explanation.image
     if image is None:
         return []
-    columns = image.shape[1]
+    first, columns = _cells_of_examples(explanation), image.shape[1]
     cells = [divmod(index, columns) for index in range(image.size)]
     return [
-        Unit(f"cell ({row}, {column})", Variant(cells=frozenset({index})), cell=(row, column))
+        Unit(f"cell ({row}, {column})", Variant(cells=frozenset({first + index})), cell=(row, column))
         for index, (row, column) in enumerate(cells)
     ]
+
+
+def _cells_of_examples(explanation: Explanation) -> int:
+    """How many image tokens of examples precede those of the meme's own picture."""
+    tokens = explanation.token_table
+    own = tokens.token[tokens.segment.index("image")]
+    pairs = zip(tokens.token, tokens.segment, strict=True)
+    return sum(token == own and segment == "examples" for token, segment in pairs)

@@ -16,7 +16,7 @@ import transformers
 from xai.attribution import families
 from xai.attribution.ocr import get_engine
 from xai.doctor import check_table, devices, diagnose, module_table, ocr_engines, versions
-from xai.schema import MODES, Mode
+from xai.schema import ALL_MODES, Mode
 
 from .checkpoints import save_checkpoint
 
@@ -89,7 +89,9 @@ def test_weights_alone_can_be_explained_but_not_asked(tmp_path: Path) -> None:
     assert "tokenizer" in diagnosis.asking
 
 
-@pytest.mark.parametrize(("family", "modes"), [("Gemma 3", MODES), ("Gemma 3 text", ("text",)), ("Qwen2", ("text",))])
+@pytest.mark.parametrize(
+    ("family", "modes"), [("Gemma 3", ALL_MODES), ("Gemma 3 text", ("text",)), ("Qwen2", ("text",))]
+)
 def test_what_a_checkpoint_folder_can_be_shown_is_named(
     checkpoint: Callable[[str], Path], family: str, modes: tuple[Mode, ...]
 ) -> None:

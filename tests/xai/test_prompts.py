@@ -219,7 +219,7 @@ def test_a_spelled_special_token_is_split_as_the_tokenizer_itself_would(model: V
     own = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     own.encode_special_tokens = True
     expected = own.encode(text, add_special_tokens=False)
-    ids, offsets = tokenise(tokenizer, f"<|im_start|>{text}<|im_end|>", plain=(12 + len("Text: "), 12 + len(text)))
+    ids, offsets = tokenise(tokenizer, f"<|im_start|>{text}<|im_end|>", plain=[(12 + len("Text: "), 12 + len(text))])
     assert ids == [*tokenizer.encode("<|im_start|>"), *expected.ids, *tokenizer.encode("<|im_end|>")]
     assert (offsets[0], offsets[-1]) == ((0, 12), (12 + len(text), 22 + len(text)))
     assert {place for span in offsets for place in range(*span)} == set(range(22 + len(text)))

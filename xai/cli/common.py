@@ -34,6 +34,7 @@ class ModeName(StrEnum):
     TEXT = "text"
     IMAGE = "image"
     BOTH = "image+text"
+    WITH_POST = "image+text+post"
 
     @property
     def mode(self) -> Mode:

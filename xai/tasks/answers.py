@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import import_module
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NoReturn
 
@@ -12,9 +15,11 @@ import json_repair
 
 from xai.schema import LabelSpan, Mode, Parse, Record
 from xai.strict_json import STRICT, NotStrictError
-from xai.tasks import Task
+from xai.tasks.task import PAIR, LabelField, Task
 
-__all__ = ["Answer", "parse_answer"]
+__all__ = ["Answer", "parse_answer", "read_answer", "write_answer"]
+
+Parser = Callable[[Task, str, Mode], "Answer"]
 
 
 class Answer(Record):
@@ -32,13 +37,23 @@ class Answer(Record):
     parse: Parse = "unparsed"
     parse_note: str = ""
     confidence: float | None = None
+    reasons: tuple[str, ...] = ()
 
 
 def parse_answer(task: Task, text: str, mode: Mode) -> Answer:
+    """Read the answer in ``text``, generated in ``mode``, by the task's own parser or by :func:`read_answer`.
+
+    Raises:
+        ValueError: the task names a parser that cannot be imported.
+    """
+    return read_answer(task, text, mode) if task.parser is None else _parser(task.parser)(task, text, mode)
+
+
+def read_answer(task: Task, text: str, mode: Mode) -> Answer:
     """Read the JSON answer in ``text``, generated in ``mode``; a text that cannot be read gives an unparsed answer.
 
     Reasoning traces and code fences are passed over. A field that the mode asks for must be there; labels that
-    the task does not know are kept apart, as they were written.
+    the task does not know are kept apart, as they were written. Labels that contradict each other are kept and noted.
     """
     try:
         found = _read(task, _without_reasoning(text), mode)
@@ -49,26 +64,64 @@ def parse_answer(task: Task, text: str, mode: Mode) -> Answer:
         return Answer(parse_note="the answer is nested too deeply to be an answer")
 
 
+def write_answer(task: Task, labels: Sequence[str]) -> str:
+    """The answer that gives these labels and nothing else, as one line of JSON.
+
+    Raises:
+        ValueError: a label that the task does not have, labels that contradict each other, or none where one is needed.
+    """
+    matched = {raw: task.match_label(raw) for raw in labels}
+    if unknown := [raw for raw, label in matched.items() if label is None]:
+        raise ValueError(f"{unknown[0]!r} is no label of task {task.name!r}; its labels: {', '.join(task.label_names)}")
+    given = [label for label in task.label_names if label in matched.values()]
+    if not given and task.none_label is not None:
+        given = [task.none_label]
+    if notes := task.contradictions(given):
+        raise ValueError(f"{notes[0]}; correct the labels")
+    return json.dumps(
+        {field.key: _written(task, field, given) for field in task.answer.label_fields}, ensure_ascii=False
+    )
+
+
+def _written(task: Task, field: LabelField, given: Sequence[str]) -> object:
+    chosen = [task.label(name) for name in task.choices(field) if name in given]
+    if field.form == "pairs":
+        pairs: dict[str, list[str]] = {}
+        for label in chosen:
+            pairs.setdefault(label.ancestors[0], []).append(label.spelling)
+        return {first: values[0] if len(values) == 1 else values for first, values in pairs.items()}
+    if field.form == "many":
+        return [label.spelling for label in chosen]
+    if not chosen:
+        raise ValueError(f"no label is given for {field.key!r}; give one of {', '.join(task.choices(field))}")
+    return chosen[0].spelling
+
+
 class _UnreadableError(Exception):
     """The answer cannot be read without guessing; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Quoted:
-    """One string of the answer: its value, and ``[start, end)`` of what stands between its quotation marks."""
+    """One string of the answer: its value, and ``[start, end)`` of what stands between its quotation marks.
+
+    ``key`` is that of an object which gives it as a value.
+    """
 
     value: str
     start: int
     end: int
+    key: str = ""
 
 
 @dataclass(frozen=True)
 class _Fields:
     """The fields of an answer before its labels are matched."""
 
-    labels: Sequence[_Quoted]
+    labels: Mapping[str, Sequence[_Quoted]]
     words: Sequence[str]
     concepts: Sequence[str]
+    reasons: Sequence[str]
     notes: Sequence[str]
     parse: Parse
     confidence: float | None
@@ -130,11 +183,12 @@ def _repair(task: Task, text: str, start: int, mode: Mode) -> _Fields:
         raise _UnreadableError(
             f"the JSON is broken, and longer than the {_LONGEST_REPAIR:,} characters that are repaired"
         )
-    if len(_OBJECT_START.findall(text, start)) > 1:
+    if len(_OBJECT_START.findall(text, start)) > (1 if task.pairs is None else 1 + len(task.answer.label_fields)):
         raise _UnreadableError("there is more than one JSON object in the answer")
     if _BARE_CONSTANT.search(region, start):
         raise _UnreadableError("NaN and Infinity are not JSON")
-    for field in filter(None, (*_field_names(task), task.answer.confidence)):
+    asked = (*(field.key for field in task.answer.label_fields), *_lists(task), task.answer.confidence)
+    for field in filter(None, asked):
         if len(re.findall(rf"""["'“]?\b{re.escape(field)}["'”]?\s*:""", region[start:])) > 1:
             raise _UnreadableError(f"the key {field!r} is given twice")
     whole = _without_half_word(region[start:])
@@ -153,24 +207,28 @@ def _repair(task: Task, text: str, start: int, mode: Mode) -> _Fields:
 def _fields(
     task: Task, content: Mapping[str, Any], source: tuple[str, int], mode: Mode, notes: Sequence[str]
 ) -> _Fields:
-    """Check the types and gather the three fields.
+    """Check the types and gather the fields.
 
     ``source`` is the text and the offset where the object begins in it, ``notes`` what was already repaired.
     """
     repairs = list(notes)
-    lists: dict[str, Sequence[str]] = {}
-    for field, is_required in _field_names(task, mode).items():
-        if field not in content and is_required:
-            repairs.append(f"the field {field!r} is missing")
-        lists[field] = _strings(field, content.get(field, []))
+    fields = task.answer.label_fields
+    counts = {field.key: _count(field, content[field.key]) for field in fields if field.key in content}
     labels = _labels_in(task, *source)
-    if len(lists[task.answer.labels]) != len(labels):
+    if counts != {key: len(found) for key, found in labels.items()}:
         raise _UnreadableError("the list of labels is damaged")
+    repairs += [f"the field {field.key!r} is missing" for field in fields if field.key not in labels]
+    lists: dict[str | None, Sequence[str]] = {None: ()}
+    for key, is_required in _lists(task, mode).items():
+        if key not in content and is_required:
+            repairs.append(f"the field {key!r} is missing")
+        lists[key] = _strings(key, content.get(key, []))
     confidence, remark = _confidence(task, content)
     return _Fields(
         labels=labels,
         words=lists[task.answer.referred_words],
         concepts=lists[task.answer.referred_image_concepts],
+        reasons=lists[task.answer.reasons],
         notes=[*repairs, *remark],
         parse="repaired" if repairs else "strict",
         confidence=confidence,
@@ -182,15 +240,17 @@ def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
     notes = list(found.notes)
     spans: dict[str, LabelSpan] = {}
     unknown: list[str] = []
-    for quoted in found.labels:
-        label = task.match_label(quoted.value)
-        if label is None:
-            unknown.append(quoted.value)
-        elif label in spans:
-            notes.append(f"label {label!r} is given more than once")
-        else:
-            spans[label] = LabelSpan(label=label, start=quoted.start, end=quoted.end)
-    if task.none_label in spans and len(spans) + len(unknown) > 1:
+    for field in task.answer.label_fields:
+        for quoted in found.labels.get(field.key, ()):
+            label = _matched(task, field, quoted, tuple(spans))
+            if label is None:
+                unknown.append(f"{quoted.key}{PAIR}{quoted.value}" if quoted.key else quoted.value)
+            elif label in spans:
+                notes.append(f"label {label!r} is given more than once")
+            else:
+                spans[label] = LabelSpan(label=label, start=quoted.start, end=quoted.end)
+    notes += task.contradictions(tuple(spans))
+    if unknown and tuple(spans) == (task.none_label,):
         notes.append(f"{task.none_label} stands beside other labels")
     return Answer(
         labels=tuple(spans),
@@ -201,7 +261,18 @@ def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
         parse=found.parse,
         parse_note="; ".join([*notes, *_rationale_notes(task, found, mode)]),
         confidence=found.confidence,
+        reasons=tuple(found.reasons),
     )
+
+
+def _matched(task: Task, field: LabelField, quoted: _Quoted, given: Sequence[str]) -> str | None:
+    """The label that a string of a field names: below the label ``given`` before, where it is one of those."""
+    choices = task.choices(field)
+    if task.pairs is not None:
+        first = task.match_first(quoted.key)
+        return task.match_label(quoted.value, [name for name in choices if task.ancestors(name) == (first,)])
+    below = [name for name in choices if field.under is not None and set(task.ancestors(name)) & set(given)]
+    return (task.match_label(quoted.value, below) if below else None) or task.match_label(quoted.value, choices)
 
 
 def _rationale_notes(task: Task, found: _Fields, mode: Mode) -> list[str]:
@@ -214,14 +285,15 @@ def _rationale_notes(task: Task, found: _Fields, mode: Mode) -> list[str]:
     return notes
 
 
-def _field_names(task: Task, mode: Mode | None = None) -> dict[str, bool]:
-    """The answer's keys, and whether each is required in the mode."""
+def _lists(task: Task, mode: Mode | None = None) -> dict[str, bool]:
+    """The keys of lists of strings in the answer that are no labels, and whether each is required in the mode."""
     answer = task.answer
-    return {
-        answer.labels: True,
+    asked = {
         answer.referred_words: mode is not None,
         answer.referred_image_concepts: mode is not None and "image" in mode,
+        answer.reasons: mode is not None,
     }
+    return {key: is_required for key, is_required in asked.items() if key is not None}
 
 
 def _confidence(task: Task, content: Mapping[str, Any]) -> tuple[float | None, list[str]]:
@@ -258,21 +330,68 @@ def _strings(field: str, value: object) -> list[str]:
     return value
 
 
-def _labels_in(task: Task, text: str, start: int) -> list[_Quoted]:
-    """The strings of the top-level list of labels of the object at ``start``, found by walking its structure.
+def _labels_in(task: Task, text: str, start: int) -> dict[str, list[_Quoted]]:
+    """The labels of the object at ``start`` by field, found by walking its structure up to the last of these fields.
 
     Raises:
-        _UnreadableError: the walk meets damage before that list is closed, or the object has no such list.
+        _UnreadableError: the walk meets damage before that, or the object lacks the first of these fields.
     """
+    wanted = {field.key: field for field in task.answer.label_fields}
+    first, found = next(iter(wanted)), dict[str, list[_Quoted]]()
     at = _skip_space(text, start + 1)
-    while text[at : at + 1] not in ("}", ""):
+    while text[at : at + 1] not in ("}", "") and len(found) < len(wanted):
         key, at = _scan_key(text, at)
         at = _expect(":", text, _skip_space(text, at))
-        if key == task.answer.labels:
-            return _scan_list(text, at)[0]
-        at = _skip_space(text, _skip_value(text, at))
+        if key in wanted:
+            found[key], at = _scan_labels(text, at, wanted[key])
+        else:
+            at = _skip_value(text, at)
+        at = _skip_space(text, at)
         at = _skip_space(text, at + 1) if text[at : at + 1] == "," else at
-    raise _UnreadableError(f"the answer has no field {task.answer.labels!r}")
+    if first not in found:
+        raise _UnreadableError(f"the answer has no field {first!r}")
+    return found
+
+
+def _scan_labels(text: str, at: int, field: LabelField) -> tuple[list[_Quoted], int]:
+    """The strings of a field of labels and the offset behind it."""
+    if field.form == "pairs":
+        return _scan_pairs(text, at)
+    return _scan_one_or_list(text, at) if field.form == "one" else _scan_list(text, at)
+
+
+def _scan_pairs(text: str, start: int) -> tuple[list[_Quoted], int]:
+    """The values of the object at ``start``, strings or lists of strings, each with its key."""
+    at = _expect("{", text, start)
+    entries: list[_Quoted] = []
+    while text[at : at + 1] != "}":
+        key, at = _scan_key(text, at)
+        values, at = _scan_one_or_list(text, _expect(":", text, _skip_space(text, at)))
+        entries += [replace(value, key=key) for value in values]
+        at = _skip_space(text, at)
+        if text[at : at + 1] != "}":
+            at = _expect(",", text, at)
+    return entries, at + 1
+
+
+def _scan_one_or_list(text: str, at: int) -> tuple[list[_Quoted], int]:
+    if text[at : at + 1] == "[":
+        return _scan_list(text, at)
+    entry = _scan_string(text, at)
+    return [entry], entry.end + 1
+
+
+def _count(field: LabelField, value: object) -> int:
+    """How many labels a field holds.
+
+    Raises:
+        _UnreadableError: it holds something else.
+    """
+    if field.form == "pairs":
+        if not isinstance(value, dict):
+            raise _UnreadableError(f"the field {field.key!r} is not an object of labels and their values")
+        return sum(_count(LabelField(key=field.key, form="one"), one) for one in value.values())
+    return 1 if field.form == "one" and isinstance(value, str) else len(_strings(field.key, value))
 
 
 def _scan_list(text: str, start: int) -> tuple[list[_Quoted], int]:
@@ -346,6 +465,18 @@ def _without_half_word(text: str) -> str:
             # Brackets mean that an odd quotation mark put the strings out of step, not that the end is missing.
             return text if set(text[at:]) & set("[]{}") else text[:at]
     return text
+
+
+@lru_cache
+def _parser(name: str) -> Parser:
+    module, _, function = name.partition(":")
+    try:
+        found: Parser = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"the task's parser {name!r} cannot be imported ({error}); give package.module:function"
+        ) from None
+    return found
 
 
 def _without_reasoning(text: str) -> str:
