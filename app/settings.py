@@ -24,9 +24,9 @@ MAX_PIXELS = 120_000_000
 class Settings(Record):
     """Arguments of the explorer.
 
-    ``panels`` are folders of `xai annotate`, whose records people decide and vote on. ``images`` are folders to look for
-    pictures in, instead of those that the runs name. ``auditor`` is the name that verdicts are stored under; empty: each
-    visitor types one. ``cache`` holds thumbnails.
+    ``panels`` are folders of `xai annotate`, whose records people decide and vote on. ``images`` are folders to look
+    for pictures in, instead of those that the runs name. ``auditor`` is the name that verdicts are stored under; empty:
+    each visitor types one. ``cache`` holds thumbnails.
     """
 
     runs: tuple[Path, ...] = ()

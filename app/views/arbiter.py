@@ -76,7 +76,9 @@ def _form(shown: Shown) -> None:
                         args=(labels, answer["labels"]), help=plain(", ".join(answer["labels"])),
                     )  # fmt: skip
         st.session_state.setdefault(labels, [])
-        st.multiselect("Labels", shown.opened.panel.labels, key=labels, disabled=disabled, placeholder="choose labels")
+        st.multiselect(
+            "Labels", shown.opened.panel.task.label_names, key=labels, disabled=disabled, placeholder="choose labels"
+        )
         st.text_input(
             "Why", key=why, disabled=disabled, max_chars=MAX_WHY, placeholder="needed to exclude, welcome to accept"
         )

@@ -15,8 +15,8 @@ from xai.app.panels import OpenedPanel
 from xai.app.pieces import chips, facts_html, plain
 
 ABOUT = (
-    "Do labels and phrases say what the meme says? You vote on a description of a record in a dataset: nothing is removed "
-    "from anywhere, and every vote stays in the panel's folder with its name and the time."
+    "Do labels and phrases say what the meme says? You vote on a description of a record in a dataset: nothing is "
+    "removed from anywhere, and every vote stays in the panel's folder with its name and the time."
 )
 VOTED_ON = ("votes", "kept", "voted out")
 KINDS: tuple[tuple[Vote, str, str], ...] = (("for", "For", "1"), ("against", "Against", "2"))

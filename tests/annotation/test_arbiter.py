@@ -9,7 +9,7 @@ from xai.annotation.arbiter import Answer, Ruling, arbitrate, side_of
 from xai.annotation.settings import Rules
 from xai.tasks import load_task
 
-HARMLESS, UKRMEME = load_task(TASK), load_task("ukrmeme")
+HARMLESS, UKRMEME, M3 = load_task(TASK), load_task("ukrmeme"), load_task("m3")
 
 
 def said(*labels: str, sure: float | None = 0.9) -> Answer:
@@ -97,9 +97,23 @@ def test_an_answer_that_was_to_say_how_sure_it_is_and_does_not_goes_to_people() 
     assert (found.verdict, found.why) == ("people", "no answer says how sure it is")
 
 
-def test_a_majority_for_none_of_these_beside_others_is_for_people() -> None:
+def test_labels_of_a_majority_that_contradict_each_other_are_for_people() -> None:
     found = ruled(*[said("Tools", "Plain")] * 3)
-    assert (found.verdict, found.why) == ("people", "Plain was given beside other labels")
+    assert found.verdict == "people"
+    assert found.why == "more than half gave labels that contradict each other: Plain stands beside other labels"
+    below = arbitrate([said("Race")] * 3, M3, Rules())
+    assert below.verdict == "people"
+    assert "'Race' does not go with what 'label' says" in below.why
+
+
+def test_of_m3_the_side_is_agreed_on_first_and_only_shared_categories_are_taken() -> None:
+    answers = (said("Hate", "Race"), said("Hate", "Race", "Politics"), said("Hate", "Gender"))
+    # Jaccard 2/3, 1/3, 1/4: a mean of 0.42, which is too little by default.
+    assert arbitrate(answers, M3, Rules()).why == "mean Jaccard 0.42; 0.50 is asked for"
+    found = arbitrate(answers, M3, Rules(aligned_jaccard=0.4))
+    assert (found.verdict, found.labels) == ("accepted", ("Hate", "Race"))
+    split = arbitrate((said("Hate", "Race"), said("Normal"), said("Normal")), M3, Rules())
+    assert (split.verdict, split.why) == ("people", "mean Jaccard 0.33; 0.50 is asked for")
 
 
 def test_a_task_that_asks_for_no_confidence_is_judged_by_its_labels() -> None:

@@ -77,4 +77,5 @@ def test_the_question_names_the_labels_and_the_limit_in_the_modes_of_the_task() 
     assert "the labels: Weather, Tools." in prompt
     assert "at most 12 words" in " ".join(prompt.split())
     assert '{"phrases": ["verb object", "verb object"]}' in prompt
-    assert set(question.prompts["full"]["en"].modes) == {"text", "image+text"}
+    assert prompt.endswith("Text in the picture: ")
+    assert set(question.prompts["full"]["en"].modes) == {"text", "image+text", "image+text+post"}

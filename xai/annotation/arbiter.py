@@ -9,7 +9,7 @@ the task's tree (of M3: Hate or Normal):
   with the labels that more than n/2 annotators gave;
 - *hopeless*: no answer could be read; or there are two or more, their mean Jaccard is below ``hopeless_jaccard``, and
   their mean confidence below ``hopeless_confidence``: excluded;
-- everything else goes to people, and so does a majority for the label that says "none of these" beside others.
+- everything else goes to people, and so do labels of a majority that contradict each other by the task's own rules.
 
 An answer whose labels are all unknown to the task counts as not read. Where a task does not ask for a confidence, the
 confidences are not looked at, and no disagreement is hopeless.
@@ -73,8 +73,8 @@ def arbitrate(answers: Sequence[Answer], task: Task, rules: Rules) -> Ruling:
     if not read:
         return ruling("excluded", "hopeless", f"none of {n} answers could be read")
     labels = _of_majority(read, n)
-    if task.none_label in labels and len(labels) > 1:
-        return ruling("people", "open", f"{task.none_label} was given beside other labels")
+    if odd := task.contradictions([name for name in task.label_names if name in labels]):
+        return ruling("people", "open", f"more than half gave labels that contradict each other: {odd[0]}")
     if len(read) == n and len({answer.labels for answer in read}) == 1:
         return ruling("accepted", "unanimous", f"all {n} annotators gave the same labels", read[0].labels)
     side = _largest_side(read, task)

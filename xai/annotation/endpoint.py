@@ -91,9 +91,9 @@ class Endpoint:
     def _reply(self, task: Task, meme: Meme, asked: Asked) -> Reply:
         variant = asked.variant or VARIANT
         mode = mode_of(meme, task, asked, variant)
-        instruction = task.instruction(mode, asked.language, variant, asked.with_none)
+        task.instruction(mode, asked.language, variant, asked.with_none)  # what no meme can satisfy
         try:
-            content = _content(meme, mode, instruction)
+            content = _content(task, meme, mode, asked.model_copy(update={"variant": variant}))
         except ValueError as error:
             return Reply(mode=mode, failure=str(error))
         return self._request(mode, content)
@@ -141,13 +141,20 @@ def _client(url: str, key: str) -> OpenAI:
     return OpenAI(base_url=url, api_key=key, timeout=TIMEOUT, max_retries=MAX_RETRIES)
 
 
-def _content(meme: Meme, mode: Mode, instruction: str) -> Any:
-    """The parts of the message: picture, then instruction with the texts behind it.
+def _content(task: Task, meme: Meme, mode: Mode, asked: Asked) -> Any:
+    """The parts of the message in the order of every prompt: picture, instruction, post, text of the meme.
 
     Raises:
-        ValueError: the meme lacks what the mode needs, or its picture cannot be read.
+        ValueError: the meme lacks what the mode or the task's prompt needs, or its picture cannot be read.
     """
-    text = instruction + (meme.text if "text" in mode else "")
+    language, variant = asked.language, asked.variant or VARIANT
+    text = task.instruction(mode, language, variant, asked.with_none, meme.context)
+    for kind, own in (("post", meme.post or ""), ("text", meme.text)):
+        if kind in mode and not own.strip():
+            raise ValueError(f"meme {meme.id!r} has no {kind}, which mode {mode!r} shows")
+    if "post" in mode:  # whose introduction ends the instruction
+        text += (meme.post or "").strip() + task.introduction("caption", language, variant)
+    text += meme.text if "text" in mode else ""
     if "image" not in mode:
         return text
     picture = {"type": "image_url", "image_url": {"url": _data_url(meme)}}

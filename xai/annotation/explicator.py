@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from xai.schema import MODES, is_encodable
+from xai.schema import ALL_MODES, is_encodable
 from xai.strict_json import STRICT
-from xai.tasks import Task
+from xai.tasks import Label, Prompts, Task
 
 VERSION = "1"
 """Of the prompt and of how answers are read; it rises with either."""
@@ -41,21 +41,18 @@ def explicator_task(labels: Sequence[str], max_words: int, asked: Task) -> Task:
     Its prompt, in English, has the labels as the panel's task names them; the modes are those of that task.
     """
     prompt = _PROMPT.format(said=", ".join(labels), max_words=max_words)
-    modes = {
-        mode: prompt
-        for mode in MODES
-        if any(mode in p.modes for known in asked.prompts.values() for p in known.values())
-    }
-    prompts: dict[str, Any] = {"modes": modes, "caption": "Text in the picture: "}
-    name = "none"
-    return Task.model_validate(
-        {
-            "name": "explicator",
-            "version": VERSION,
-            "labels": [{"name": name}],
-            "none_label": name,
-            "prompts": {"full": {"en": prompts}},
-        }
+    known = {mode for languages in asked.prompts.values() for prompts in languages.values() for mode in prompts.modes}
+    prompts = Prompts(
+        modes={mode: prompt for mode in ALL_MODES if mode in known},
+        caption="\nText in the picture: ",
+        post="\nPost: ",
+    )
+    return Task(
+        name="explicator",
+        version=VERSION,
+        labels=(Label(name="phrases"),),
+        none_label=None,
+        prompts={"full": {"en": prompts}},
     )
 
 

@@ -16,13 +16,14 @@ from xai.annotation.ledger import Entry, Ledger, now
 from xai.annotation.settings import PanelSettings
 from xai.parts import write_text
 from xai.schema import Meme
+from xai.tasks import Task
 
 FORMAT = 1
 """Version of the folder's layout."""
 CONFIG, RECORDS, DECISIONS, PHRASES, PEOPLE = (
     *("panel.json", "records.jsonl", "decisions.jsonl", "phrases.jsonl", "people.jsonl"),
 )
-MAX_NAME, MAX_WHY = 100, 2_000
+MAX_NAME, MAX_WHY, MAX_SHOWN = 100, 2_000, 80
 
 State = Literal[
     *("unread", "dropped", "unanswered", "excluded", "people", "excluded by people"),
@@ -114,16 +115,10 @@ class Panel:
         self.settings = PanelSettings.model_validate(self.info["config"]["settings"])
         self._people, self._phrases = Ledger(self.path / PEOPLE), Ledger(self.path / PHRASES)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of the task, in its order."""
-        return tuple(self.info["config"]["task"]["labels"])
-
-    @property
-    def none_label(self) -> str | None:
-        """The label that says "none of these", which stands alone."""
-        found: str | None = self.info["config"]["task"]["none_label"]
-        return found
+    @cached_property
+    def task(self) -> Task:
+        """The task as it was when the panel was begun, wherever its file is now."""
+        return Task.model_validate(self.info["config"]["task"])
 
     @property
     def reports(self) -> Path:
@@ -229,12 +224,12 @@ class Panel:
         return [entry for entry in self._people.entries() if entry["id"] == name]
 
     def _check_labels(self, labels: Sequence[str]) -> None:
-        unknown = [label for label in labels if label not in self.labels]
+        unknown = [label for label in labels if label not in self.task.label_names]
         if unknown or not labels:
             what = f"{unknown[0]!r} is no label of the task" if unknown else "no label is chosen"
-            raise PanelError(f"{what}; choose at least one of {', '.join(self.labels)}")
-        if self.none_label in labels and len(labels) > 1:
-            raise PanelError(f"{self.none_label} stands alone; take it or the other labels away")
+            raise PanelError(f"{what}; choose at least one of {', '.join(self.task.label_names)}")
+        if odd := self.task.contradictions(labels):
+            raise PanelError(f"the labels contradict each other: {odd[0]}")
 
     def _by_people(self) -> tuple[dict[str, Entry], dict[str, list[Entry]]]:
         """The standing decision by record, and all events of votes by record."""
@@ -329,7 +324,7 @@ def prepare(path: Path, config: Mapping[str, Any], versions: Mapping[str, Any]) 
     before, given = _flat(panel.info["config"]), _flat(json.loads(json.dumps(config)))
     changed = [name for name in {**before, **given} if before.get(name) != given.get(name)]
     if changed:
-        shown = "; ".join(f"{name}: {before.get(name)!r}, now {given.get(name)!r}" for name in changed[:5])
+        shown = "; ".join(f"{name}: {_short(before.get(name))}, now {_short(given.get(name))}" for name in changed[:5])
         more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise PanelError(
             f"panel {path.name!r} was begun with another configuration ({shown}{more}); use the same one to go on, or "
@@ -394,6 +389,11 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"panel {path.name!r} has layout {found}, and this version reads {FORMAT}; begin anew elsewhere"
         )
     return info
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _flat(value: object, name: str = "") -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 from xai.annotation.settings import PANEL, Asked, is_endpoint
 from xai.schema import Meme, Mode, Record
 from xai.tasks import Task
 
-POST_MODE, PICTURE_MODE = "image+text+post", "image+text"
+POST_MODE: Literal["image+text+post"] = "image+text+post"
+PICTURE_MODE: Literal["image+text"] = "image+text"
 
 
 class Reply(Record):
@@ -130,4 +131,4 @@ def mode_of(meme: Meme, task: Task, asked: Asked, variant: str) -> Mode:
         return cast(Mode, asked.mode)
     known = task.prompts.get(variant, {}).get(asked.language)
     has_post = bool(meme.post) and known is not None and POST_MODE in known.modes
-    return cast(Mode, POST_MODE if has_post else PICTURE_MODE)
+    return POST_MODE if has_post else PICTURE_MODE

@@ -36,7 +36,7 @@ def panel_report(panel: Panel, *, n_draws: int = 1000) -> Report:
                 "The panel describes memes for research and removes none from anywhere: records that go no further "
                 "stay in its folder, with the reason."
             ),
-            tables=(stages, _labels(items, panel.labels)),
+            tables=(stages, _labels(items, panel.task.label_names)),
             charts=(_chart(stages),),
         ),
         Section(title="Dropped, with reasons", tables=(_dropped(items),)),
@@ -141,7 +141,7 @@ def _label_sets(panel: Panel, items: Sequence[Item]) -> Annotations:
     sets = tuple(
         tuple(_labels_of(item.answers[place]) for item in asked) for place in range(len(panel.settings.annotators))
     )
-    return _annotations([item.id for item in asked], panel.settings.annotators, panel.labels, sets)
+    return _annotations([item.id for item in asked], panel.settings.annotators, panel.task.label_names, sets)
 
 
 def _labels_of(answer: Mapping[str, Any] | None) -> frozenset[str] | None:
@@ -187,7 +187,7 @@ def _facts(panel: Panel) -> dict[str, Any]:
     return {
         "dataset": info["config"]["dataset"]["name"],
         "records": info["config"]["dataset"]["records"],
-        "task": f"{info['config']['task']['name']} {info['config']['task']['version']}",
+        "task": f"{panel.task.name} {panel.task.version}",
         "mode": settings.asked.mode,
         "annotators": list(settings.annotators),
         "explicator": settings.explicator.model_dump(mode="json"),

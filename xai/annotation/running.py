@@ -37,7 +37,7 @@ from xai.annotation.settings import PANEL, PanelSettings
 from xai.datasets import DatasetRecord, read_memes
 from xai.journal import Journal
 from xai.parts import lock_folder, unlock
-from xai.schema import MODES, Failure, Meme
+from xai.schema import ALL_MODES, Failure, Meme
 from xai.tasks import Task
 from xai.tasks.answers import parse_answer
 
@@ -85,11 +85,11 @@ def annotate(
     """
     work, settings, out = work or Work(), settings.resolved(), Path(out)
     task = settings.task
-    _check_mode(settings, task)
+    _check_mode(settings)
     records = list(islice(read_memes(dataset, images=images), limit))
     config = {
         "settings": settings.model_dump(mode="json"),
-        "task": describe_task(task),
+        "task": task.model_dump(mode="json"),
         "dataset": _describe_dataset(Path(dataset).name, records),
         "arbiter": ARBITER_VERSION,
         "explicator": EXPLICATOR_VERSION,
@@ -107,22 +107,10 @@ def annotate(
     return panel
 
 
-def describe_task(task: Task) -> dict[str, Any]:
-    """What a panel records of its task: the name, and what tells it from another of that name."""
-    content = task.model_dump_json().encode("utf-8")
-    return {
-        "name": task.name,
-        "version": task.version,
-        "labels": list(task.label_names),
-        "none_label": task.none_label,
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-
-
-def _check_mode(settings: PanelSettings, task: Task) -> None:
-    modes = (PANEL, *MODES, POST_MODE)
+def _check_mode(settings: PanelSettings) -> None:
+    modes = (PANEL, *ALL_MODES)
     if settings.asked.mode not in modes:
-        raise PanelError(f"there is no mode {settings.asked.mode!r}; there is {', '.join(dict.fromkeys(modes))}")
+        raise PanelError(f"there is no mode {settings.asked.mode!r}; there is {', '.join(modes)}")
 
 
 def _describe_dataset(name: str, records: Sequence[DatasetRecord]) -> dict[str, Any]:
@@ -239,7 +227,7 @@ def _answer(meme: Meme, reply: Reply, task: Task) -> Entry:
         "labels": list(found.labels),
         "unknown_labels": list(found.unknown_labels),
         "confidence": found.confidence,
-        "reasons": list(getattr(found, "reasons", ())),
+        "reasons": list(found.reasons),
         "parse": found.parse,
         "parse_note": "" if reply.failure else found.parse_note,
     }
