@@ -35,7 +35,6 @@ LISTS: Lists = {
 
 def show() -> None:
     """The page."""
-    st.header("Arbiter")
     notice(ABOUT)
     message("arbiter")
     shown = chosen(
@@ -56,7 +55,7 @@ def show() -> None:
 
 def _why_here(item: Item) -> None:
     decision = item.decision or {}
-    st.caption(f"For people since: {plain(decision.get('why', ''))}")
+    st.caption(f"Left to people: {plain(decision.get('why', ''))}.")
 
 
 def _form(shown: Shown) -> None:
@@ -85,10 +84,10 @@ def _form(shown: Shown) -> None:
         accept, exclude = st.columns(2)
         accept.button(
             "Accept with these labels", type="primary", disabled=disabled, width="stretch", key="arbiter.accept",
-            on_click=_store, args=(shown, "accepted", labels, why),
+            on_click=_decide, args=(shown, "accepted", labels, why),
         )  # fmt: skip
         exclude.button(
-            "Exclude", disabled=disabled, width="stretch", key="arbiter.exclude", on_click=_store,
+            "Exclude", disabled=disabled, width="stretch", key="arbiter.exclude", on_click=_decide,
             args=(shown, "excluded", labels, why),
         )  # fmt: skip
 
@@ -110,7 +109,7 @@ def _standing(shown: Shown) -> None:
     )
     st.button(
         "Take the decision back", icon=":material/undo:", disabled=not may_decide(), key="arbiter.undo",
-        on_click=_store, args=(shown, None, "", ""),
+        on_click=_store, args=(shown, None, [], ""),
     )  # fmt: skip
 
 
@@ -118,13 +117,18 @@ def _take(key: str, labels: list[str]) -> None:
     st.session_state[key] = list(labels)
 
 
-def _store(shown: Shown, verdict: Literal["accepted", "excluded"] | None, labels_key: str, why_key: str) -> None:
-    item, labels = shown.item, list(st.session_state.get(labels_key, []))
+def _decide(shown: Shown, verdict: Literal["accepted", "excluded"], labels: str, why: str) -> None:
+    """Store what stands in the fields of these keys."""
+    _store(shown, verdict, list(st.session_state[labels]), st.session_state[why])
+
+
+def _store(shown: Shown, verdict: Literal["accepted", "excluded"] | None, labels: list[str], why: str) -> None:
+    name = shown.item.id
     try:
-        shown.opened.panel.decide(item.id, session.auditor(), verdict, labels, st.session_state.get(why_key, ""))
+        shown.opened.panel.decide(name, session.auditor(), verdict, labels, why)
     except (PanelError, LedgerError) as error:
         go_on("arbiter", f":material/error: Not stored: {plain(error)}")
         return
     said = {"accepted": f"accepted as {', '.join(labels)}", "excluded": "excluded", None: "taken back"}[verdict]
     icon = ":material/check:" if verdict else ":material/undo:"
-    go_on("arbiter", f"{icon} Stored: {plain(item.id)} {plain(said)}.")
+    go_on("arbiter", f"{icon} Stored: {plain(name)} {plain(said)}.")

@@ -30,7 +30,6 @@ MEASURES = {
 
 def show() -> None:
     """The page."""
-    st.header("Validator")
     notice(ABOUT)
     message("validator")
     shown = chosen("validator", lambda opened: _lists(opened, session.auditor()), "No record is in this list.")
@@ -41,6 +40,7 @@ def show() -> None:
         with right:
             _description(shown.item)
             _form(shown)
+            _origin(shown.item)
             history(shown.opened, shown.item, "validator", hide=session.auditor() not in shown.item.votes)
         _agreement(shown.opened)
 
@@ -59,22 +59,23 @@ def _lists(opened: OpenedPanel, who: str) -> Lists:
 
 
 def _description(item: Item) -> None:
-    """What is voted on, and how it came about."""
-    accepted = item.accepted
-    if accepted is None:
-        return
-    st.markdown("**Labels**")
-    st.html(chips(accepted.labels))
+    """What is voted on."""
+    st.html(f"<b>Labels</b> {chips(item.accepted.labels if item.accepted else ())}")
     _phrases(item)
-    st.html(facts_html([("Accepted by", accepted.who), ("Why", accepted.why)]))
+
+
+def _origin(item: Item) -> None:
+    """How the labels came about."""
+    if item.accepted:
+        st.html(facts_html([("Accepted by", item.accepted.who), ("Why", item.accepted.why)]))
 
 
 def _phrases(item: Item) -> None:
     found = item.phrases
     if found is None:
         return
-    st.markdown("**What it does, in phrases**")
-    st.html(chips(found["phrases"]) if found["phrases"] else '<span class="xai-small">none</span>')
+    said = chips(found["phrases"]) if found["phrases"] else '<span class="xai-small">none</span>'
+    st.html(f"<b>What it does</b> {said}")
     if found["refused"]:
         st.caption(f"The explicator's answer was not taken: {plain(found['refused'])}.")
     if found["left_out"]:
@@ -113,7 +114,7 @@ def _form(shown: Shown) -> None:
 def _others(item: Item, n: int) -> None:
     said = Counter(vote["vote"] for vote in item.votes.values())
     st.caption(
-        f"{len(item.votes)} of {n} have voted: {said['for']} for, {said['against']} against. {STATES[item.state]}"
+        f"{len(item.votes)} of {n} have voted: {said['for']} for, {said['against']} against. Now: {STATES[item.state]}."
     )
     st.html(facts_html([(who, f"{vote['vote']} {vote['why']}".strip()) for who, vote in item.votes.items()]))
 
