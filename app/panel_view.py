@@ -15,6 +15,7 @@ from xai.app.paths import PictureError
 from xai.app.pieces import chips, facts_html, plain, text_html
 from xai.app.thumbnails import VIEW, data_uri
 from xai.app.urls import UrlState
+from xai.attribution.heatmap import visible
 
 PanelPage = Literal["arbiter", "validator"]
 Lists = Mapping[str, tuple[str, Callable[[Item], bool]]]
@@ -86,7 +87,7 @@ def meme_view(shown: Shown) -> None:
     st.caption("Text in the picture")
     st.html(text_html(item.meme.text or "(none)", "xai-caption"))
     if item.meme.post:
-        st.caption(f"Post, cleaned as of {plain(item.record.get('platform', 'other'))}")
+        st.caption(f"Post, cleaned by the rules for: {plain(item.record.get('platform', 'other'))}")
         st.html(text_html(item.meme.post, "xai-caption"))
     removed = item.record.get("removed", [])
     if removed:
@@ -96,17 +97,7 @@ def meme_view(shown: Shown) -> None:
 
 def answers_view(item: Item) -> None:
     """What every model answered: labels, how sure it says it is, and whether that could be read."""
-    for number, answer in enumerate(item.answers, start=1):
-        if answer is None:
-            continue
-        with st.container(border=True, gap="xsmall"):
-            st.html(f"<b>{number}</b> {escape(_short(answer['annotator']))} {_sure(answer)}")
-            st.html(chips(answer["labels"] or ["no label"]) + chips(answer["unknown_labels"], "caution"))
-            if answer["reasons"]:
-                st.html(chips(answer["reasons"], "model"))
-            remark = answer["failure"] or answer["parse_note"]
-            if remark:
-                st.caption(plain(remark))
+    st.html("".join(_answer(number, one) for number, one in enumerate(item.answers, start=1) if one is not None))
 
 
 def history(opened: OpenedPanel, item: Item, page: PanelPage, *, hide: bool = False) -> None:
@@ -139,6 +130,17 @@ def message(page: PanelPage) -> None:
     """What was stored last, once."""
     if text := st.session_state.pop(f"{page}.message", None):
         st.caption(text)
+
+
+def _answer(number: int, answer: Mapping[str, Any]) -> str:
+    labels = chips(answer["labels"] or ["no label"]) + chips(answer["unknown_labels"], "caution")
+    remark = answer["failure"] or answer["parse_note"]
+    below = f'<div dir="auto" class="xai-small">{escape(visible(remark))}</div>' if remark else ""
+    return (
+        f'<div class="xai-said"><b>{number}</b> {escape(visible(_short(answer["annotator"])))} '
+        f'<span class="xai-small">{escape(_sure(answer))}</span> {labels}'
+        f"{chips(answer['reasons'], 'model')}{below}</div>"
+    )
 
 
 def _event(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,8 +221,7 @@ def _short(name: str) -> str:
 
 def _sure(answer: Mapping[str, Any]) -> str:
     said = answer["confidence"]
-    text = "says not how sure" if said is None else f"{said:.0%} sure"
-    return f'<span class="xai-small">· {escape(text)}</span>'
+    return "does not say how sure" if said is None else f"{said:.0%} sure"
 
 
 def _set(name: str, value: object) -> None:

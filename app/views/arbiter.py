@@ -46,10 +46,10 @@ def show() -> None:
     with left:
         meme_view(shown)
     with right:
-        _why_here(shown.item)
-        _form(shown)
         st.markdown("**What the models say**")
         answers_view(shown.item)
+        _why_here(shown.item)
+        _form(shown)
         history(shown.opened, shown.item, "arbiter")
 
 

@@ -116,7 +116,9 @@ def _others(item: Item, n: int) -> None:
     st.caption(
         f"{len(item.votes)} of {n} have voted: {said['for']} for, {said['against']} against. Now: {STATES[item.state]}."
     )
-    st.html(facts_html([(who, f"{vote['vote']} {vote['why']}".strip()) for who, vote in item.votes.items()]))
+    st.html(
+        facts_html([(who, f"{vote['vote']}: {vote['why']}".removesuffix(": ")) for who, vote in item.votes.items()])
+    )
 
 
 def _store(shown: Shown, vote: Vote | None, why_key: str) -> None:
@@ -139,7 +141,8 @@ def _agreement(opened: OpenedPanel) -> None:
         if not has_pairs(given):
             st.caption("It takes two people who voted on the same record.")
             return
-        frame = annotator_report(given, min_count=1, n_draws=0).table("measures").frame.set_index("measure")
+        frame = annotator_report(given, min_count=1, n_draws=0).table("measures").frame
+        frame.index = pd.Index([str(name).partition(" (mean of")[0] for name in frame["measure"]])
         rows = [
             (name, frame.loc[key, column], int(frame.loc[key, "items"])) for key, (name, column) in MEASURES.items()
         ]
