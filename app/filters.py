@@ -10,7 +10,7 @@ from xai.app.urls import UrlState
 
 Correct = Literal["", "right", "wrong", "unknown"]
 Side = Literal["", "shared", "relevance only", "rationale only"]
-Segment = Literal["", "text", "image", "instruction", "template", "answer"]
+Segment = Literal["", "text", "post", "image", "examples", "instruction", "template", "answer"]
 Verdict = Literal["", "none", "mine", "missing", "relevance", "rationale", "label", "split"]
 
 CORRECT: Mapping[Correct, str] = {

@@ -9,7 +9,7 @@ from typing import Any
 from xai.app.figures import WordMark
 from xai.app.pieces import number
 from xai.attribution.align import normal_form
-from xai.schema import Explanation, Word
+from xai.schema import Explanation, Word, WordTable
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,7 @@ def word_values(e: Explanation) -> WordValues:
     """By the tokens of the caption; where the model was not shown it, by the cells of the picture under its words."""
     table, picture = e.word_table, e.picture_words
     if table.word or picture is None:
-        titles = tuple(
-            f"relevance {number(value)}, mean of absolute values {mean:.3g}, {n} token{'' if n == 1 else 's'}"
-            for value, mean, n in zip(table.relevance, table.mean_abs, table.n_tokens, strict=True)
-        )
-        source = "by the words of the caption"
-        return WordValues(table.word, _spans(table.start, table.end), table.relevance, titles, source)
+        return values_of_table(table, "by the words of the caption")
     titles = tuple(
         "its place in the picture is not known"
         if value is None
@@ -44,6 +39,15 @@ def word_values(e: Explanation) -> WordValues:
     )
     source = "by the picture under the words: the model was not shown the caption as text"
     return WordValues(picture.word, _spans(picture.start, picture.end), picture.relevance, titles, source)
+
+
+def values_of_table(table: WordTable, source: str) -> WordValues:
+    """The words of a caption or post by their tokens."""
+    titles = tuple(
+        f"relevance {number(value)}, mean of absolute values {mean:.3g}, {n} token{'' if n == 1 else 's'}"
+        for value, mean, n in zip(table.relevance, table.mean_abs, table.n_tokens, strict=True)
+    )
+    return WordValues(table.word, _spans(table.start, table.end), table.relevance, titles, source)
 
 
 def word_marks(e: Explanation, found: WordValues) -> list[WordMark]:

@@ -17,7 +17,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from xai.schema import Box, Explanation, Polygon, Word
+from xai.schema import Box, Explanation, Polygon, Word, WordTable
 
 PERCENTILE = 99.0
 """Relevance beyond this percentile of its absolute values has the colour of the end of the scale."""
@@ -122,13 +122,22 @@ def content_limit(e: Explanation) -> float:
     Instruction, template and answer often hold more relevance than either and do not enter.
     """
     cells = [] if e.image is None else e.image.ravel().tolist()
-    return display_limit([*e.word_table.relevance, *cells])
+    post = e.post_words
+    return display_limit([*e.word_table.relevance, *(post.relevance if post else ()), *cells])
 
 
 def caption_pieces(e: Explanation) -> list[Piece]:
     """The meme's text cut in coloured words and gaps."""
-    table, text = e.word_table, e.meme.text
-    limit, at = content_limit(e), 0
+    return _word_pieces(e.meme.text, e.word_table, content_limit(e))
+
+
+def post_pieces(e: Explanation) -> list[Piece]:
+    """The post, if the model was shown it, cut in coloured words and gaps."""
+    return [] if e.post_words is None else _word_pieces(e.meme.post or "", e.post_words, content_limit(e))
+
+
+def _word_pieces(text: str, table: WordTable, limit: float) -> list[Piece]:
+    at = 0
     pieces: list[Piece] = []
     for i, (start, end) in enumerate(zip(table.start, table.end, strict=True)):
         if start < at:

@@ -19,6 +19,7 @@ from xai.attribution.heatmap import (
     display_limit,
     opened_picture,
     overlay,
+    post_pieces,
     token_pieces,
     visible,
 )
@@ -62,6 +63,7 @@ def _context(e: Explanation) -> dict[str, object]:
         "e": e,
         "facts": [(name, visible(text)) for name, text in facts(e)],
         "caption": caption_pieces(e),
+        "post": post_pieces(e),
         "unread": bool(e.meme.text) and not e.word_table.word,
         "limit": content_limit(e),
         "pictures": pictures,
@@ -77,11 +79,16 @@ def _context(e: Explanation) -> dict[str, object]:
 
 
 def _referred(e: Explanation) -> list[tuple[str, str]]:
-    """The words of the rationale, and what is to be said of each beside a text that has it as it is."""
-    words = [word.text for word in words_of(e.meme.text, e.meme.words)]
-    found = [(entry, presence(entry, words, e.meme.language)) for entry in e.prediction.referred_words]
-    # Of a meme whose text nobody has read, nothing is known.
-    return [(entry, _REMARKS[state] if words else "") for entry, state in found]
+    """The words of the rationale, and what is to be said of each that the text does not have as it is."""
+    words, language = [word.text for word in words_of(e.meme.text, e.meme.words)], e.meme.language
+    post = e.post_words.word if e.post_words else ()
+    found = []
+    for entry in e.prediction.referred_words:
+        state = presence(entry, words, language)
+        of_post = state == "invented" and presence(entry, post, language) != "invented"
+        # Of a meme whose text nobody has read, nothing is known.
+        found.append((entry, "in the post" if of_post else _REMARKS[state] if words else ""))
+    return found
 
 
 def _forms_note(language: str | None) -> str:

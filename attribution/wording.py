@@ -17,8 +17,13 @@ ANSWER_SOURCES: Mapping[AnswerSource, str] = {
 def facts(e: Explanation) -> list[tuple[str, str]]:
     """What a reader has to know before the colours, as (name, sentence)."""
     what = [("Explains", explained(e)), ("Answer", answered(e)), ("Method", method(e))]
-    left = left_out(e)
-    return [*what, ("Not shown", left)] if left else what
+    more = [("Was told", told(e)), ("Reasons", "; ".join(e.prediction.reasons)), ("Not shown", left_out(e))]
+    return what + [(name, text) for name, text in more if text]
+
+
+def told(e: Explanation) -> str:
+    """What the prompt said of the meme beside its texts, such as the labels of earlier stages; ``""`` if nothing."""
+    return "; ".join(f"{name}: {', '.join(lines)}" for name, lines in e.meme.context.items())
 
 
 def left_out(e: Explanation) -> str:

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from xai.datasets import read_memes, write_memes
     from xai.limits import Limits
     from xai.models import VisionLanguageModel, load_model
-    from xai.pipeline import explain, explain_dataset, predict
+    from xai.pipeline import explain, explain_dataset, explain_stages, predict
     from xai.schema import Explanation, Failure, Meme, Prediction, Word
+    from xai.stages import open_stages
     from xai.store import Run, open_run
-    from xai.tasks import Task, load_task, task_names
+    from xai.tasks import Task, load_stages, load_task, task_names
 
 _HOMES = {
     "Explanation": "xai.schema",
@@ -30,8 +31,11 @@ _HOMES = {
     "Word": "xai.schema",
     "explain": "xai.pipeline",
     "explain_dataset": "xai.pipeline",
+    "explain_stages": "xai.pipeline",
     "load_model": "xai.models",
+    "load_stages": "xai.tasks",
     "load_task": "xai.tasks",
+    "open_stages": "xai.stages",
     "open_run": "xai.store",
     "predict": "xai.pipeline",
     "read_memes": "xai.datasets",
@@ -51,9 +55,12 @@ __all__ = [
     "Word",
     "explain",
     "explain_dataset",
+    "explain_stages",
     "load_model",
+    "load_stages",
     "load_task",
     "open_run",
+    "open_stages",
     "predict",
     "read_memes",
     "task_names",

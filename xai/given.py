@@ -1,4 +1,4 @@
-"""Answers that were generated elsewhere: a JSONL file of them, by meme and mode."""
+"""Answers that were generated elsewhere: a JSONL file of them, by meme and mode, and by stage."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class GivenAnswer(Record):
 
     id: StrictStr = Field(min_length=1)
     mode: Mode | None = None
+    stage: StrictStr | None = None
     text: StrictStr | None = None
     generated_ids: tuple[StrictInt, ...] | None = None
 
@@ -61,13 +62,16 @@ class GivenAnswers:
         return list(dict.fromkeys(meme_id for meme_id, _ in self.answers))
 
 
-def read_answers(path: str | Path) -> GivenAnswers:
+def read_answers(path: str | Path, stage: str | None = None) -> GivenAnswers:
     """Reads a JSONL file with ``id``, ``mode`` (optional) and ``text`` or ``generated_ids`` or both a line.
 
     Other columns are passed over. A line that cannot be used is a failure, and the rest goes on.
 
+    Args:
+        stage: only lines with this ``stage``, of a task that is asked in stages.
+
     Raises:
-        ValueError: the file cannot be read, or holds no answer at all.
+        ValueError: the file cannot be read, or holds no answer at all, or none of the stage.
     """
     path = Path(path)
     try:
@@ -84,6 +88,8 @@ def read_answers(path: str | Path) -> GivenAnswers:
             continue
         try:
             answer = _answer(line)
+            if stage is not None and answer.stage != stage:
+                continue
             if (answer.id, answer.mode) in answers:
                 raise ValueError(f"meme {answer.id!r} has an answer in this mode already; leave one out")
             answers[answer.id, answer.mode] = answer
@@ -92,7 +98,8 @@ def read_answers(path: str | Path) -> GivenAnswers:
             failures.append(Failure(meme_id=place, stage="read", reason=f"{place}: {error}"))
     if not answers:
         first = f": {failures[0].reason}" if failures else ""
-        raise ValueError(f"{path.name!r} holds no answers{first}; give one JSON object a line with id and text")
+        columns = "id and text" if stage is None else f"id, text and the stage {stage!r}"
+        raise ValueError(f"{path.name!r} holds no answers{first}; give one JSON object a line with {columns}")
     return GivenAnswers(path.name, hashlib.sha256(data).hexdigest()[:16], answers, tuple(failures))
 
 
@@ -108,6 +115,8 @@ def _answer(line: str) -> GivenAnswer:
         json.dumps(known, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ValueError("it holds half a character (a lone surrogate); correct the text") from None
+    if not isinstance(known.get("stage"), str):
+        known.pop("stage", None)
     if isinstance(known.get("id"), int) and not isinstance(known["id"], bool):
         known["id"] = str(known["id"])  # as datasets have it
     try:

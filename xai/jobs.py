@@ -40,7 +40,7 @@ from xai.schema import (
     WordTable,
 )
 from xai.tasks import Task
-from xai.tasks.answers import parse_answer
+from xai.tasks.answers import parse_answer, parser_of
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Job:
         self.model.reader.check(self.mode)
         _refuse_unsupported(self)
         self.task.instruction(self.mode, self.style.language, self.style.variant, self.style.with_none)
+        parser_of(self.task)
         self.choice.check(self.task)
         self.limits.room(self.context, self.max_new_tokens)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from xai.attribution.targets import TargetKind
 from xai.blocks import Block, Count, Work
 from xai.choice import TargetChoice, Targets, choice_of
 from xai.datasets import read_memes
-from xai.engines import EngineName, choose
+from xai.engines import Engine, EngineName, choose, loaded_once
 from xai.given import Answer, read_answers
 from xai.jobs import Job
 from xai.limits import DEFAULT_LIMITS, Limits
@@ -21,13 +21,22 @@ from xai.models import ModelSource, VisionLanguageModel
 from xai.ocr import TextSource, with_text
 from xai.prompts import PromptStyle
 from xai.schema import ALL_LABELS, Explanation, Failure, Meme, Mode, Prediction
-from xai.store import RunWriter
-from xai.tasks import Task, load_task
+from xai.stages import (
+    Labels,
+    NothingToAskError,
+    Source,
+    answered_labels,
+    context_config,
+    stage_name,
+    with_context,
+)
+from xai.store import RunWriter, open_run
+from xai.tasks import Task, load_stages, load_task
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run came to: memes × modes explained, failed, and left from an earlier start.
+    """What a run came to: memes × modes explained, failed, and left from an earlier start; of stages, their sum.
 
     ``halved`` is how often a batch of answers did not fit into memory and was halved.
     """
@@ -36,6 +45,9 @@ class RunSummary:
     failed: int
     resumed: int
     halved: int = 0
+
+    def __add__(self, other: RunSummary) -> RunSummary:
+        return RunSummary(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
 
 def explain(
@@ -67,7 +79,7 @@ def explain(
             ids, used as they are, or a text, which is tokenised and flagged as such in ``prediction.answer_source``.
         method: a name from ``xai methods``. Methods that take the text apart get its words.
         options: of the method, by name; ``xai methods`` lists them.
-        style: prompt language and variant; the model's own by default.
+        style: prompt language and variant; by default the model's own, where the task has it, or ``full``.
         limits: how large picture, text and prompt may be; see :mod:`xai.limits`.
 
     Raises:
@@ -75,7 +87,9 @@ def explain(
             is unknown, or the model cannot be explained.
     """
     choice = choice_of(target, target_kind, against, span)
-    job = Job(model, _task(task), mode, style or model.style, method, options, max_new_tokens, choice, limits)
+    asked = _task(task)
+    style = style or _own_style(model, asked)
+    job = Job(model, asked, mode, style, method, options, max_new_tokens, choice, limits)
     job.check()
     prompt = job.encode(meme)
     (prediction,) = job.answer([meme], [prompt]) if answer is None else [job.given(meme, answer)]
@@ -107,7 +121,9 @@ def explain_answer(
         ValueError: the answer holds no label to explain, or a name is unknown.
     """
     choice = TargetChoice(targets, kind=target_kind, against=against)
-    job = Job(model, _task(task), prediction.mode, style or model.style, method, options, choice=choice, limits=limits)
+    asked = _task(task)
+    style = style or _own_style(model, asked)
+    job = Job(model, asked, prediction.mode, style, method, options, choice=choice, limits=limits)
     job.check()
     return job.explain(meme, job.encode(meme), prediction)
 
@@ -128,7 +144,8 @@ def predict(
     Raises:
         ValueError: a meme lacks what the mode needs.
     """
-    job = Job(model, _task(task), mode, style or model.style, max_new_tokens=max_new_tokens, limits=limits)
+    asked = _task(task)
+    job = Job(model, asked, mode, style or _own_style(model, asked), max_new_tokens=max_new_tokens, limits=limits)
     predictions: list[Prediction] = []
     for start in range(0, len(memes), batch_size):
         batch = memes[start : start + batch_size]
@@ -159,13 +176,14 @@ def explain_dataset(
     options: Mapping[str, Any] | None = None,
     engine: EngineName = "local",
     workers: int | None = None,
+    stages_on: Source = "answers",
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> RunSummary:
     """Explain every meme of a dataset into a run folder; started again, it goes on where it stopped.
 
     A record that cannot be read, answered or attributed becomes a failure of the run and nothing else is lost. A batch
     that memory is too small for is halved. Batches are formed within blocks of the dataset, also on resuming, so that a
-    stopped run ends with the same rows.
+    stopped run ends with the same rows. A task with stages becomes a run for each, in folders of their names.
 
     Args:
         model: loaded, or a :class:`~xai.models.ModelSource` for work in several processes, which load it themselves.
@@ -182,31 +200,81 @@ def explain_dataset(
         options: of the method, by name; ``xai methods`` lists them.
         engine: ``"local"``, or ``"ray"`` for workers on a cluster (see :mod:`xai.engines`).
         workers: models at work at a time; one a GPU by default, else one.
+        stages_on: what a stage is told of the earlier ones: what the model answered there, or the gold labels.
         on_progress: called with the number of memes × modes finished since the last call.
 
     Raises:
         ValueError: the dataset or the run folder cannot be used as a whole.
         RuntimeError: a device (``torch.AcceleratorError``) or the workers failed; the same call goes on.
     """
+    stages = (task,) if isinstance(task, Task) else load_stages(task)
+    is_staged = len(stages) > 1
+    if is_staged and len(modes) > 1:
+        raise ValueError(f"task {str(task)!r} is asked in stages, and in one mode at a time; give one")
+    if is_staged and isinstance(model, ModelSource):
+        model = loaded_once(model, engine, workers)
     work = Work(
-        task=_task(task),
+        task=stages[0],
         modes=tuple(modes),
-        style=style or (model.style() if isinstance(model, ModelSource) else model.style),
+        style=style or _own_style(model, stages[0]),
         method=method,
         options=dict(options or {}),
         max_new_tokens=max_new_tokens,
         choice=TargetChoice(targets, kind=target_kind, against=against),
-        given=None if answers is None else read_answers(answers),
+        given=None,
         batch_size=batch_size,
         limits=limits,
     )
-    chosen = choose(model, work, engine, workers)
-    config = chosen.config() | _run_config(work, dataset, part_size, limit, text)
-    records = (_with_text(record, text) for record in read_memes(dataset, images=images))
+    records = _Records(dataset, images, limit, text)
+    total, answered = RunSummary(0, 0, 0), dict[str, Labels]()
+    for stage in stages:
+        name = stage_name(stage) if is_staged else None
+        folder = Path(out) / name if name else Path(out)
+        work = replace(work, task=stage, given=None if answers is None else read_answers(answers, name))
+        settings = _run_config(work, records, part_size) | (context_config(stages_on, answered) if answered else {})
+        told = records.prepared(with_context(stages, stage, stages_on, answered)) if name else records
+        chosen = choose(model, work, engine, workers)
+        total += _run(chosen, work, told, folder, chosen.config() | settings, part_size, on_progress)
+        if name:
+            answered[name] = answered_labels(open_run(folder))
+    return total
+
+
+def explain_stages(
+    model: VisionLanguageModel, meme: Meme, task: str, *, answers: Mapping[str, Answer] | None = None, **settings: Any
+) -> dict[str, Explanation]:
+    """Let the model label one meme stage by stage, each told what it answered before, and explain every answer.
+
+    Args:
+        task: one with stages; see ``xai tasks``.
+        answers: answers to be explained as if the model had given them, by stage.
+        settings: of :func:`explain`; ``target`` and ``span`` are of no use, since the answers differ.
+
+    Raises:
+        ValueError: as for :func:`explain`, or a stage named no label, so that the next one has nothing to ask.
+    """
+    found: dict[str, Explanation] = {}
+    for stage in load_stages(task):
+        name = stage_name(stage)
+        found[name] = explain(model, meme, task=stage, answer=(answers or {}).get(name), **settings)
+        meme = meme.model_copy(update={"context": {**meme.context, name: found[name].prediction.labels}})
+    return found
+
+
+def _run(
+    chosen: Engine,
+    work: Work,
+    records: _Records,
+    out: Path,
+    config: Mapping[str, Any],
+    part_size: int,
+    on_progress: Callable[[int], None],
+) -> RunSummary:
+    """Explain the records into one run folder."""
     count = Count()
     with RunWriter(out, config) as writer:
-        todo = _Todo(writer, work, part_size, whole=limit is None)
-        with closing(chosen.run(Path(out), todo.blocks(islice(records, limit)))) as counts:
+        todo = _Todo(writer, work, part_size, whole=records.limit is None)
+        with closing(chosen.run(out, todo.blocks(records))) as counts:
             for made in counts:
                 new = made + todo.taken()
                 count += new
@@ -215,13 +283,34 @@ def explain_dataset(
     return RunSummary(count.explained, count.failed, count.resumed, count.halved)
 
 
-def _with_text(record: Meme | Failure, text: TextSource) -> Meme | Failure:
-    if isinstance(record, Failure):
-        return record
-    try:
-        return with_text(record, text)
-    except ValueError as error:
-        return Failure(meme_id=record.id, stage="read", reason=str(error))
+@dataclass(frozen=True)
+class _Records:
+    """The records of a dataset as they are asked about: with the text that is wanted, and what a stage adds."""
+
+    dataset: str | Path
+    images: Path | None
+    limit: int | None
+    text: TextSource
+    steps: tuple[Callable[[Meme], Meme], ...] = ()
+
+    def prepared(self, step: Callable[[Meme], Meme]) -> _Records:
+        """The same with one more step."""
+        return replace(self, steps=(*self.steps, step))
+
+    def __iter__(self) -> Iterator[Meme | Failure]:
+        for record in islice(read_memes(self.dataset, images=self.images), self.limit):
+            yield record if isinstance(record, Failure) else self._prepare(record)
+
+    def _prepare(self, meme: Meme) -> Meme | Failure:
+        try:
+            meme = with_text(meme, self.text)
+            for step in self.steps:
+                meme = step(meme)
+            return meme
+        except NothingToAskError as error:
+            return Failure(meme_id=meme.id, stage="predict", reason=str(error))
+        except ValueError as error:
+            return Failure(meme_id=meme.id, stage="read", reason=str(error))
 
 
 class _Todo:
@@ -288,16 +377,22 @@ def _task(task: str | Task) -> Task:
     return task if isinstance(task, Task) else load_task(task)
 
 
-def _run_config(work: Work, dataset: str | Path, part_size: int, limit: int | None, text: TextSource) -> dict[str, Any]:
+def _own_style(model: VisionLanguageModel | ModelSource, task: Task) -> PromptStyle:
+    """The prompts that the model was trained with, where the task has them."""
+    style = model.style() if isinstance(model, ModelSource) else model.style
+    return replace(style, variant=task.variant(style.variant))
+
+
+def _run_config(work: Work, records: _Records, part_size: int) -> dict[str, Any]:
     """What decides the rows of a run beside the jobs; a run folder is only resumed under the same."""
     given = work.given
     return {
         "modes": list(work.modes),
-        "dataset": Path(dataset).name,
+        "dataset": Path(records.dataset).name,
         "answers": None if given is None else {"file": given.name, "sha256": given.digest},
         "batch_size": work.batch_size,
         "part_size": part_size,
-        "limit": limit,
-        "text": text,
+        "limit": records.limit,
+        "text": records.text,
         "seed": 0,
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -239,26 +238,23 @@ def _turn(
     task: Task, meme: Meme, mode: Mode, style: PromptStyle, picture: EncodedPicture | None, *, is_first: bool
 ) -> _Turn:
     """What the user says about a meme; the instruction only in the first turn, the introductions of texts in each."""
-    introduction = partial(task.introduction, language=style.language, variant=style.variant)
     texts: list[tuple[Segment, str]] = []
     if is_first:
         instruction = task.instruction(mode, style.language, style.variant, style.with_none, meme.context)
         texts.append(("instruction", instruction))
-    kinds: dict[Segment, tuple[Literal["post", "caption"], str]] = {}
+    said: list[tuple[Segment, Literal["post", "caption"], str]] = []
     if "post" in mode:
-        kinds["post"] = ("post", (meme.post or "").strip())
+        said.append(("post", "post", meme.post or ""))
     if "text" in mode:
-        kinds["text"] = ("caption", meme.text)
-    for segment, (kind, text) in kinds.items():
-        # The instruction ends with the introduction of what follows it.
-        texts += (
-            [(segment, text)]
-            if is_first and segment == next(iter(kinds))
-            else [
-                ("instruction", introduction(kind)),
-                (segment, text),
-            ]
-        )
+        said.append(("text", "caption", meme.text))
+    is_introduced = is_first  # The instruction ends with the introduction of what follows it.
+    for segment, kind, text in said:
+        if not is_introduced:
+            introduction = task.introduction(kind, style.language, style.variant)
+            # A turn that begins with space would be trimmed by some chat templates, and not by others.
+            texts.append(("instruction", introduction if texts else introduction.lstrip()))
+        texts.append((segment, text))
+        is_introduced = False
     return _Turn(picture, tuple(texts))
 
 
@@ -376,16 +372,16 @@ def _segments(
             for piece in pieces
             if (piece.segment == "image") == is_image and max(start, piece.start) < min(end, piece.end)
         ]
-        piece = min(held, key=lambda one: _CLOSENESS.index(one.segment), default=None)
-        example = -1 if piece is None else piece.example
-        segments.append("template" if piece is None else "examples" if example >= 0 else piece.segment)
-        examples.append(example)
-        has_place = piece is not None and piece.segment in ("text", "post")
+        piece = min(held, key=lambda one: _CLOSENESS.index(one.segment), default=_MARKUP)
+        segments.append("examples" if piece.example >= 0 else piece.segment)
+        examples.append(piece.example)
+        is_placed = piece.segment in ("text", "post")
         spans.append(
-            (max(start, piece.start) - piece.start, min(end, piece.end) - piece.start) if has_place else NOWHERE
+            (max(start, piece.start) - piece.start, min(end, piece.end) - piece.start) if is_placed else NOWHERE
         )
     return segments, spans, examples
 
 
+_MARKUP = _Piece("template", 0, 0)
 _CLOSENESS: tuple[Segment, ...] = ("text", "post", "examples", "image", "instruction")
 """Whose a token is that holds characters of several."""

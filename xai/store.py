@@ -450,7 +450,9 @@ def _read_info(path: Path) -> dict[str, Any]:
         info: dict[str, Any] = json.loads((path / "run.json").read_text(encoding="utf-8"))
         layout = info["format"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(f"{path.name!r} is not a run folder (no readable run.json); make one with xai explain") from None
+        stages = ", ".join(f"{path.name}/{run.parent.name}" for run in sorted(path.glob("*/run.json")))
+        remedy = f"it holds runs; give one of {stages}" if stages else "make one with xai explain"
+        raise RunError(f"{path.name!r} is not a run folder (no readable run.json); {remedy}") from None
     if layout != FORMAT:
         raise RunError(f"run {path.name!r} has layout {layout}, this version reads {FORMAT}; explain it again")
     return info

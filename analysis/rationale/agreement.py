@@ -37,7 +37,7 @@ from xai.schema import ALL_LABELS
 from xai.store import Run, open_run
 from xai.tasks import load_task
 
-COUNTS = ("n_exact", "n_inflected", "n_invented", "n_flagged", "n_unplaced")
+COUNTS = ("n_exact", "n_inflected", "n_invented", "n_of_post", "n_flagged", "n_unplaced")
 """The columns that count words. They are the same for every method and pooling of a run."""
 
 RANK_MEASURES = ("rbo", "kendall_tau", "auroc", "average_precision", "top_named")
@@ -72,7 +72,7 @@ LABEL_COLUMNS: dict[str, pa.DataType] = {**_KEY, "target": _TEXT, "relevance_wor
 _OURS = ("method", "target", "word", "word_start", "word_end")
 _PICTURE = ("image_levels", "image_shape", "image_width", "image_height")
 _THEIRS = (
-    *("meme_text", "language", "words", "metadata", "gold_labels", "labels"),
+    *("meme_text", "post", "language", "words", "metadata", "gold_labels", "labels"),
     *("referred_words", "referred_image_concepts"),
 )
 _NAN = float("nan")
@@ -119,8 +119,9 @@ def agreement_tables(
     - invented: rationale words that the text does not have in any form; inflected: those that it has in another
       form only; doubtful: those that only flagged words of the text have, which are left out;
     - n_exact, n_inflected, n_invented: rationale words that the text has as they are, in another form, not at all;
-      n_flagged: words of the text left out for their flags; n_unplaced: those whose place in the picture is not
-      known, where the picture is the source;
+      n_of_post: those that only the post has, where the model was shown it, which are left out; n_flagged: words of the
+      text left out for their flags; n_unplaced: those whose place in the picture is not known, where the picture is the
+      source;
     - n_words: distinct content words of the text; n_present: those that the rationale names; k;
     - overlap: shared words, and overlap_chance: as many as k words drawn blindly from the text would share;
     - jaccard: of exact forms, 0 to 1, higher is closer; jaccard_lemma: the same with all forms of a word as one, by
@@ -277,6 +278,7 @@ def _about_answer(answer: Mapping[str, Any], shared: Sides, judge: Judge) -> dic
         "n_exact": len(rationale.exact),
         "n_inflected": len(inflected),
         "n_invented": len(invented),
+        "n_of_post": len(rationale.of_post),
         "n_flagged": text.kept.count(False),
         "n_unplaced": text.n_unplaced,
         "lemmas": lemmatizer(answer["language"]).name,

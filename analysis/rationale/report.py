@@ -44,8 +44,9 @@ _OF_RANKS = (
 )
 _OF_COUNTS = (
     "In memes: without text; none read (image mode, where an answer names no word of the picture); empty (a rationale "
-    "without a content word). In words of the rest: n exact, inflected and invented of the rationales, n flagged of "
-    "the texts (left out), and n unplaced, whose place in the picture is not known."
+    "without a content word). In words of the rest: n exact, inflected and invented of the rationales, n of post "
+    "(words that only the post has, left out), n flagged of the texts (left out), and n unplaced, whose place in the "
+    "picture is not known."
 )
 _OF_PICTURES = (
     "image mass: share of the positive relevance of the picture in the boxes of the things that the answer names, a "

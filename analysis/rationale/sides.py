@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xai.analysis.words import stop_words
-from xai.attribution.align import Pooling, is_spaceless, normal_form, word_image_relevance
+from xai.attribution.align import Pooling, is_spaceless, normal_form, split_words, word_image_relevance
 from xai.attribution.lemmas import lemma_classes
 from xai.attribution.occurrences import named_words, occurrences
 from xai.schema import Word
@@ -49,12 +49,16 @@ class TextWords:
 
 @dataclass(frozen=True)
 class Rationale:
-    """The content words of a rationale, by where the text has them; ``units`` are what the text is compared with."""
+    """The content words of a rationale, by where the text has them; ``units`` are what the text is compared with.
+
+    ``of_post`` are those that the post has and the text has not, where the model was shown the post.
+    """
 
     units: tuple[str, ...]
     exact: tuple[str, ...]
     absent: tuple[str, ...]
     doubtful: tuple[str, ...]
+    of_post: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,8 @@ class Sides:
 def sides_of(answer: Mapping[str, Any], text: TextWords, k: int | None) -> Sides:
     """Both sides of an answer; ``k`` relevance words, or as many as the rationale names in the text."""
     language = answer["language"]
-    rationale = _rationale(answer["referred_words"], text, language)
+    post = (answer["post"] or "") if "post" in answer["mode"] else ""
+    rationale = _rationale(answer["referred_words"], text, language, post)
     stops = stop_words(language)
     candidates = [
         index
@@ -157,9 +162,10 @@ def cells_of(row: Mapping[str, Any]) -> np.ndarray:
     return image
 
 
-def _rationale(referred: Sequence[str], text: TextWords, language: str | None) -> Rationale:
+def _rationale(referred: Sequence[str], text: TextWords, language: str | None, post: str) -> Rationale:
     units: dict[str, None] = {}
-    exact, absent, doubtful = [], [], []
+    exact, absent, doubtful, of_post = [], [], [], []
+    post_forms = [normal_form(post[start:end]) for start, end in split_words(post)]
     for word in _named_words(referred, language):
         indices = _located(word, text)
         if indices and all(text.kept[index] for index in indices):
@@ -167,10 +173,12 @@ def _rationale(referred: Sequence[str], text: TextWords, language: str | None) -
             units |= dict.fromkeys(text.forms[index] for index in indices)
         elif indices:
             doubtful.append(word)
+        elif occurrences(word, post_forms):
+            of_post.append(word)
         else:
             absent.append(word)
             units[word] = None
-    return Rationale(tuple(units), tuple(exact), tuple(absent), tuple(doubtful))
+    return Rationale(tuple(units), tuple(exact), tuple(absent), tuple(doubtful), tuple(of_post))
 
 
 def _named_words(referred: Sequence[str], language: str | None) -> list[str]:

@@ -43,7 +43,15 @@ from xai.app.thumbnails import VIEW
 from xai.app.urls import Params, UrlState
 from xai.app.verdict_form import verdict_form
 from xai.app.views.memes import link
-from xai.app.words import WordValues, compared_words, relevance_titles, top_words, word_marks, word_values
+from xai.app.words import (
+    WordValues,
+    compared_words,
+    relevance_titles,
+    top_words,
+    values_of_table,
+    word_marks,
+    word_values,
+)
 from xai.attribution.heatmap import PERCENTILE, overlay
 from xai.attribution.wording import facts
 from xai.schema import ALL_LABELS, Explanation
@@ -222,11 +230,18 @@ def _choices(key: Key, targets: list[str], target: str) -> tuple[Key, str]:
 def _scale(e: Explanation, found: WordValues) -> float:
     """Where the colours end: one scale for the words and the cells."""
     cells = np.array([]) if e.image is None else e.image.ravel()
+    if e.post_words is not None:
+        cells = np.concatenate([cells, e.post_words.relevance])
     words = np.array([value for value in found.values if value is not None])
     return percentile_limit(np.concatenate([cells, words]), float(st.session_state["meme.percentile"]))
 
 
 def _caption(e: Explanation, found: WordValues, limit: float) -> None:
+    if e.post_words is not None:
+        post = values_of_table(e.post_words, "")
+        st.markdown("**Post**")
+        st.html(caption_html(e.meme.post or "", post.spans, post.values, limit, post.titles))
+        st.markdown("**Caption**")
     if not e.meme.text:
         st.caption("This meme has no caption.")
         return

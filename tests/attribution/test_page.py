@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from xai.attribution.page import explanation_html, page_html, save_html
-from xai.schema import Explanation, Word
+from xai.schema import Explanation, TokenTable, Word
 
 Explain = Callable[..., Explanation]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -208,3 +208,22 @@ def says(e: Explanation, referred: tuple[str, ...], language: str) -> Explanatio
 def test_an_explanation_shows_itself_in_a_notebook(explained: Explain) -> None:
     e = explained()
     assert e._repr_html_() == explanation_html(e)
+
+
+def test_a_post_is_shown_as_the_caption_is_and_what_the_model_was_told_is_said(explained: Explain) -> None:
+    plain = explained()
+    told = plain.meme.model_copy(update={"post": f"see {HOSTILE}", "context": {"people": ("A", HOSTILE)}})
+    tokens = TokenTable(
+        token=("see", f" {HOSTILE}"), start=(0, 3), end=(3, 4 + len(HOSTILE)), segment=("post",) * 2,
+        relevance=(0.5, -0.25),
+    )  # fmt: skip
+    reasons = plain.prediction.model_copy(update={"reasons": ("mocks a fan", HOSTILE), "referred_words": ("see",)})
+    html = page_html(plain.model_copy(update={"meme": told, "token_table": tokens, "prediction": reasons}))
+    seen = Reader(html)
+    assert "Post, by relevance of its words" in seen.text
+    assert "relevance +0.5, mean of absolute values 0.5, 1 token" in html
+    assert f"people: A, {HOSTILE}" in seen.text
+    assert f"mocks a fan; {HOSTILE}" in seen.text
+    assert "see (in the post)" in seen.text
+    assert HOSTILE not in html
+    assert "Post, by relevance" not in page_html(plain)

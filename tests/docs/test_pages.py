@@ -31,6 +31,7 @@ def code_of(page: str) -> str:
         ("adding-a-family.md", ["no attribution rules for model type 'mistral'", "MistralMLP", "double precision"]),
         ("adding-a-method.md", ["only_this ['forwards'] signed What one word or cell gives", "relevance"]),
         ("adding-an-ocr-engine.md", ["['TOTAL', 'REVENUE', '12']"]),
+        ("adding-a-task.md", ["- Other", "is not a valid task: labels", "('Food: cheap',)"]),
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
@@ -52,7 +53,15 @@ def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "page", ["adding-a-family.md", "adding-a-method.md", "adding-an-ocr-engine.md", "annotators.md", "categories.md"]
+    "page",
+    [
+        "adding-a-family.md",
+        "adding-a-method.md",
+        "adding-a-task.md",
+        "adding-an-ocr-engine.md",
+        "annotators.md",
+        "categories.md",
+    ],
 )
 def test_a_page_is_in_the_navigation_and_has_code(page: str) -> None:
     assert page in (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")

@@ -43,6 +43,11 @@ def meme(identifier: str = "m1") -> Meme:
         post="пост",
         language="uk",
         metadata={"likes": 3, "nested": {"a": [1, None, 0.1]}},
+        context={"people": ("Voter", "Celebrity")},
+        examples=(
+            Meme(id="e1", image=Path("pictures/e.png"), text="так", labels=("Doubt",), post="і пост"),
+            Meme(id="e2", text="ні", labels=()),
+        ),
     )
 
 
@@ -55,6 +60,7 @@ def prediction(identifier: str = "m1", mode: Mode = "image+text") -> Prediction:
         labels=("Smears",),
         label_spans=(LabelSpan(label="Smears", start=13, end=19),),
         unknown_labels=("Sarcasm",),
+        reasons=("mocks a voter",),
         referred_words=("Не",),
         referred_image_concepts=("car",),
         parse="repaired",

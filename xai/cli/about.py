@@ -79,9 +79,9 @@ def list_tasks(as_json: JsonOption = False) -> None:
     """The tasks that ship."""
     import pandas as pd
 
-    from xai.tasks import load_task, task_names
+    from xai.tasks import load_stages, task_names
 
-    tasks = [load_task(name) for name in task_names()]
+    tasks = [stage for name in task_names() for stage in load_stages(name)]
     rows = [{"name": t.name, "labels": len(t.labels), "prompts": ", ".join(t.prompts)} for t in tasks]
     emit("Tasks", pd.DataFrame(rows), as_json)
 

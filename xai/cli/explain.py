@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,6 +25,7 @@ from xai.display import out, print_frame, print_json, progress, records
 
 if TYPE_CHECKING:
     from xai.pipeline import RunSummary
+    from xai.store import Run
 
 KindName = Literal["logit", "log_probability", "contrastive"]
 
@@ -70,6 +72,10 @@ def explain(
     long_text: Annotated[
         Literal["cut", "refuse"], typer.Option(help="What becomes of a text beyond the limits; a cut is flagged.")
     ] = "cut",
+    stages_on: Annotated[
+        Literal["answers", "gold"],
+        typer.Option(help="Of a task with stages: what each is told of the earlier ones, its answers or gold labels."),
+    ] = "answers",
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
@@ -81,15 +87,19 @@ def explain(
     from xai.models import ModelSource
     from xai.pipeline import explain_dataset
     from xai.prompts import PromptStyle
+    from xai.stages import stage_name
+    from xai.tasks import load_stages
 
     options = get_method(method).parse_options(option or [])
     limits = Limits(max_pixels, max_characters, max_tokens, long_text)
     source = dataset_path(dataset)
     modes = [name.mode for name in mode or [ModeName.BOTH]]
     total = sum(1 for _ in read_memes(source, images=images))
-    found = ModelSource(model, device, dtype)
-    style = PromptStyle(language=language, variant=variant or found.style().variant, with_none=with_none)
-    with resumable(), progress("explaining", min(total, limit or total) * len(modes)) as advance:
+    found, stages = ModelSource(model, device, dtype), load_stages(task)
+    style = PromptStyle(
+        language=language, variant=variant or stages[0].variant(found.style().variant), with_none=with_none
+    )
+    with resumable(), progress("explaining", min(total, limit or total) * len(modes) * len(stages)) as advance:
         result = explain_dataset(
             found,
             source,
@@ -112,25 +122,32 @@ def explain(
             options=options,
             engine=engine,
             workers=workers,
+            stages_on=stages_on,
             on_progress=advance,
         )
-    _report_run(out_folder, result, as_json)
+    folders = [out_folder] if len(stages) == 1 else [out_folder / stage_name(stage) for stage in stages]
+    _report_run(out_folder, folders, result, as_json)
     if result.failed:
         raise typer.Exit(DONE_WITH_FAILURES)
 
 
-def _report_run(folder: Path, result: RunSummary, as_json: bool) -> None:
+def _report_run(folder: Path, runs: Sequence[Path], result: RunSummary, as_json: bool) -> None:
+    """What came of a run, or of the runs of a task's stages in one folder."""
+    import pandas as pd
+
     from xai.store import open_run
 
-    opened = open_run(folder)
-    failures, changed = opened.failures().df(), len(opened.explanations().filter("target_choice_changed > 0"))
-    cut = opened.explanations().filter("characters_cut > 0").select("meme_id, mode").distinct().fetchall()
+    opened = [open_run(run) for run in runs]
+    failures = pd.concat([run.failures().df().assign(**_of_stage(run, folder)) for run in opened], ignore_index=True)
+    changed = sum(len(run.explanations().filter("target_choice_changed > 0")) for run in opened)
+    cut = {key for run in opened for key in _cut_texts(run)}
     if as_json:
         more = {"target_choice_changed": changed, "text_cut": len(cut), "failures": records(failures)}
         print_json({"run": str(folder)} | asdict(result) | more)
         return
     earlier = f", {result.resumed} were there already" if result.resumed else ""
-    out.print(f"{result.explained} explained, {result.failed} failed{earlier}: {folder}", markup=False, highlight=False)
+    where = str(folder) if len(runs) == 1 else ", ".join(map(str, runs))
+    out.print(f"{result.explained} explained, {result.failed} failed{earlier}: {where}", markup=False, highlight=False)
     if result.halved:
         out.print(f"memory was too small for {result.halved} batches, which were halved", highlight=False)
     if changed:
@@ -141,3 +158,12 @@ def _report_run(folder: Path, result: RunSummary, as_json: bool) -> None:
         out.print(f"{what} too long and cut, see --max-characters and --max-tokens", highlight=False)
     if len(failures):
         print_frame("Failures", failures.head(20))
+
+
+def _of_stage(run: Run, folder: Path) -> dict[str, str]:
+    return {"asked": run.path.name} if run.path != folder else {}
+
+
+def _cut_texts(run: Run) -> list[tuple[str, str]]:
+    found = run.explanations().filter("characters_cut > 0").select("meme_id, mode").distinct().fetchall()
+    return [(meme_id, mode) for meme_id, mode in found]

@@ -62,6 +62,11 @@ def choose(
     return ProcessEngine(_source(model, f"in {n} workers"), work, n)
 
 
+def loaded_once(model: ModelSource, name: EngineName, workers: int | None) -> ModelSource | VisionLanguageModel:
+    """The model loaded, where several runs in turn are made in this process."""
+    return model.load() if name == "local" and (workers or len(model.devices())) == 1 else model
+
+
 def _source(model: VisionLanguageModel | ModelSource, where: str) -> ModelSource:
     if isinstance(model, VisionLanguageModel):
         raise ValueError(

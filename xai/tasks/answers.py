@@ -17,7 +17,7 @@ from xai.schema import LabelSpan, Mode, Parse, Record
 from xai.strict_json import STRICT, NotStrictError
 from xai.tasks.task import PAIR, LabelField, Task
 
-__all__ = ["Answer", "parse_answer", "read_answer", "write_answer"]
+__all__ = ["Answer", "parse_answer", "parser_of", "read_answer", "write_answer"]
 
 Parser = Callable[[Task, str, Mode], "Answer"]
 
@@ -46,7 +46,16 @@ def parse_answer(task: Task, text: str, mode: Mode) -> Answer:
     Raises:
         ValueError: the task names a parser that cannot be imported.
     """
-    return read_answer(task, text, mode) if task.parser is None else _parser(task.parser)(task, text, mode)
+    return parser_of(task)(task, text, mode)
+
+
+def parser_of(task: Task) -> Parser:
+    """What reads the answers to a task.
+
+    Raises:
+        ValueError: the task names a parser that cannot be imported.
+    """
+    return read_answer if task.parser is None else _parser(task.parser)
 
 
 def read_answer(task: Task, text: str, mode: Mode) -> Answer:
@@ -473,9 +482,7 @@ def _parser(name: str) -> Parser:
     try:
         found: Parser = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"the task's parser {name!r} cannot be imported ({error}); give package.module:function"
-        ) from None
+        raise ValueError(f"the parser {name!r} cannot be imported ({error}); give package.module:function") from None
     return found
 
 

@@ -112,7 +112,12 @@ class Pairs(Record):
     def labels(self) -> list[Label]:
         """Every pair; the label of the earlier stage is its ancestor."""
         return [
-            Label(name=f"{one.name}{PAIR}{value.name}", ancestors=(one.name,), written=value.spelling)
+            Label(
+                name=f"{one.name}{PAIR}{value.name}",
+                ancestors=(one.name,),
+                aliases=value.aliases,
+                written=value.spelling,
+            )
             for one in self.first
             for value in self.values
         ]
@@ -285,8 +290,13 @@ class Task(Record):
         text = _UNDER.sub(lambda found: _listed(self._below(found[1]), language), text)
         for name in self.context if context is not None else ():
             text = text.replace(f"{{{name}}}", _given(name, context or {})) if f"{{{name}}}" in text else text
-        first = "post" if "post" in mode else "caption" if "text" in mode else None
-        return text + self.introduction(first, language, variant) if first else text
+        if "post" in mode:
+            return text + prompts.post
+        return text + prompts.caption if "text" in mode else text
+
+    def variant(self, preferred: str) -> str:
+        """The variant of the prompts that a model prefers, or else ``full``, or else the first that there is."""
+        return next(name for name in (preferred, "full", *self.prompts) if name in self.prompts)
 
     def introduction(self, kind: Literal["post", "caption"], language: str = "en", variant: str = "full") -> str:
         """What introduces the post, or the meme's text, in a prompt.

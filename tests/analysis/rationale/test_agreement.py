@@ -28,11 +28,12 @@ def explained(
     target: str = "*",
     language: str = "en",
     words: tuple[Word, ...] | None = None,
+    post: str | None = None,
 ) -> Explanation:
     read = words_of(text, words) if mode != "image" else ()
     spans = [(word.start, word.end) for word in read]
     return Explanation(
-        meme=Meme(id=identifier, text=text, language=language, words=words),
+        meme=Meme(id=identifier, text=text, language=language, words=words, post=post),
         prediction=Prediction(meme_id=identifier, mode=mode, generated_ids=(), text="", referred_words=referred),
         mode=mode,
         method="attnlrp",
@@ -90,6 +91,18 @@ def test_negation_counts(tmp_path: Path) -> None:
     row = only_row(tmp_path, explained("m", "this is not hateful", [0, 0, 5, 1], ("not",)))
     assert row["relevance_words"] == ("not",)
     assert row["jaccard"] == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "of_post", "invented"), [("image+text+post", 1, ("sky",)), ("image+text", 0, ("harbour", "sky"))]
+)
+def test_a_word_that_the_post_has_is_invented_only_where_the_model_was_not_shown_it(
+    tmp_path: Path, mode: Mode, of_post: int, invented: tuple[str, ...]
+) -> None:
+    named = ("boat", "harbour", "sky")
+    post = "our harbour, one boat"
+    row = only_row(tmp_path, explained("m", "red boat", [0, 1], named, mode=mode, post=post))
+    assert (row["n_exact"], row["n_of_post"], row["invented"]) == (1, of_post, invented)
 
 
 def test_a_phrase_is_split_as_the_text_is(tmp_path: Path) -> None:
