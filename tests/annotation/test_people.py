@@ -158,17 +158,20 @@ def test_the_export_is_a_dataset_that_is_read_again_with_labels_phrases_and_prov
     assert {one["who"]: one["why"] for one in hammer.metadata["provenance"]["validators"]}["eve"] == "no tool"
 
 
-def test_labels_that_the_dataset_brought_are_kept_in_the_provenance(
+def test_labels_and_phrases_that_the_dataset_brought_are_kept_in_the_provenance(
     dataset: Path, tmp_path: Path, settings: PanelSettings
 ) -> None:
     file = dataset / "memes.jsonl"
-    brought = file.read_text(encoding="utf-8").replace('"id": "sunny"', '"id": "sunny", "labels": ["Plain"]')
+    brought = file.read_text(encoding="utf-8").replace(
+        '"id": "sunny"', '"id": "sunny", "labels": ["Plain"], "rationale": ["r"]'
+    )
     file.write_text(brought, encoding="utf-8")
     panel = annotate(dataset, tmp_path / "panel", settings, limit=1)
     panel.vote("sunny", "ann", "for")
     panel.vote("sunny", "bob", "for")
     (sunny,) = export(panel, tmp_path / "final.jsonl")
-    assert (sunny.labels, sunny.metadata["provenance"]["labels_before"]) == (("Weather",), ["Plain"])
+    assert (sunny.labels, sunny.metadata["rationale"]) == (("Weather",), ["praises the sun", "thanks a cloud"])
+    assert sunny.metadata["provenance"]["before"] == {"labels": ("Plain",), "rationale": ["r"]}
 
 
 def test_nothing_is_exported_before_there_are_votes(panel: Panel, tmp_path: Path) -> None:

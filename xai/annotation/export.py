@@ -18,8 +18,8 @@ def export(panel: Panel, path: str | Path) -> list[Meme]:
     """Write the records that the validators kept, in the order of the dataset, whole or not at all.
 
     Labels, the cleaned post, the picture and its text are columns that :func:`xai.datasets.read_memes` knows;
-    ``rationale`` is the list of phrases of records that have any. Labels that the dataset brought are kept in the
-    provenance, since those of the panel take their place.
+    ``rationale`` is the list of phrases of records that have any. What the dataset brought under these names is kept in
+    the provenance as ``before``, since the panel's takes its place.
 
     Returns:
         What was written.
@@ -41,12 +41,12 @@ def export(panel: Panel, path: str | Path) -> list[Meme]:
 
 def final_meme(item: Item) -> Meme:
     """A record as it is in the final dataset."""
-    meme = item.meme
-    more: dict[str, Any] = {PROVENANCE: _provenance(item)}
+    kept = {name: value for name, value in item.meme.metadata.items() if name not in (RATIONALE, PROVENANCE)}
     if item.kept_phrases:
-        more[RATIONALE] = list(item.kept_phrases)
+        kept[RATIONALE] = list(item.kept_phrases)
+    kept[PROVENANCE] = _provenance(item)
     labels = item.accepted.labels if item.accepted else ()
-    return meme.model_copy(update={"labels": labels, "metadata": {**meme.metadata, **more}})
+    return item.meme.model_copy(update={"labels": labels, "metadata": kept})
 
 
 def _provenance(item: Item) -> dict[str, Any]:
@@ -62,8 +62,10 @@ def _provenance(item: Item) -> dict[str, Any]:
             for who, vote in item.votes.items()
         ],
     }
-    if item.meme.labels is not None:
-        found["labels_before"] = list(item.meme.labels)
+    brought = {"labels": item.meme.labels, **{name: item.meme.metadata.get(name) for name in (RATIONALE, PROVENANCE)}}
+    before = {name: value for name, value in brought.items() if value is not None}
+    if before:
+        found["before"] = before
     if item.phrases:
         asked = ("who", "version", "model", "time", "left_out", "refused")
         found["explicator"] = {name: item.phrases[name] for name in asked} | {"prompt": EXPLICATOR_VERSION}
