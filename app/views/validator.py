@@ -141,11 +141,9 @@ def _agreement(opened: OpenedPanel) -> None:
         if not has_pairs(given):
             st.caption("It takes two people who voted on the same record.")
             return
-        frame = annotator_report(given, min_count=1, n_draws=0).table("measures").frame
-        frame.index = pd.Index([str(name).partition(" (mean of")[0] for name in frame["measure"]])
-        rows = [
-            (name, frame.loc[key, column], int(frame.loc[key, "items"])) for key, (name, column) in MEASURES.items()
-        ]
+        table = annotator_report(given, min_count=1, n_draws=0).table("measures").frame
+        found = {str(row["measure"]).partition(" (mean of")[0]: row for row in table.to_dict("records")}
+        rows = [(name, found[key][column], found[key]["items"]) for key, (name, column) in MEASURES.items()]
         st.dataframe(
             pd.DataFrame(rows, columns=["measure", "value", "records"]), hide_index=True,
             column_config={"value": st.column_config.NumberColumn(format="%.3f")},

@@ -171,7 +171,7 @@ def test_another_option_or_panel_is_refused_with_what_differs(
         annotate(dataset, tmp_path / "panel", settings, limit=3)
     picture = dataset / "sunny.png"
     picture.write_bytes(picture.read_bytes() + b"\0")
-    with pytest.raises(PanelError, match=r"dataset.sha256"):
+    with pytest.raises(PanelError, match="records of the dataset, or the paths or sizes of its pictures, have changed"):
         annotate(dataset, tmp_path / "panel", settings)
     assert files_of(tmp_path / "panel") == before
 
@@ -460,3 +460,64 @@ def test_settings_that_make_no_sense_are_refused(endpoint: Endpoint) -> None:
         panel_settings(endpoint, explicator={"labels": ["Hate"]}).resolved()
     assert panel_settings(endpoint, explicator={"labels": ["weather"]}).resolved().explicator.labels == ("Weather",)
     assert Path(panel_settings(endpoint).resolved().asked.task) == TASK.resolve()
+
+
+def test_a_model_that_answers_in_batches_is_asked_in_the_same_ones_after_a_stop(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from xai.annotation.models import LoadedModel
+    from xai.planted import SAMPLES
+
+    asked: list[list[str]] = []
+    ask = LoadedModel.ask
+
+    def noted(self: LoadedModel, task: Any, memes: Any, how: Any) -> Any:
+        asked.append([meme.id for meme in memes])
+        return ask(self, task, memes, how)
+
+    monkeypatch.setattr(LoadedModel, "ask", noted)
+    endpoint.answer = lambda model, prompt: json.dumps({"labels": ["Doubt"], "referred_words": []})
+    settings = PanelSettings.model_validate(
+        {
+            "annotators": ["planted", endpoint.name("1")],
+            "asked": {"task": "ukrmeme"},
+            "cleaning": {"version": "none", "platforms": {"other": {}}},
+        }
+    )
+    # Five records are read; the fourth answer is the first of the second batch.
+    with pytest.raises(KeyboardInterrupt):
+        annotate(
+            SAMPLES, tmp_path / "panel", settings, limit=5, work=Work(batch_size=3, device="cpu", progress=Stop(8))
+        )
+    with pytest.raises(JournalError, match="batch size: 3, now 2"):
+        annotate(SAMPLES, tmp_path / "panel", settings, limit=5, work=Work(batch_size=2, device="cpu"))
+    panel = annotate(SAMPLES, tmp_path / "panel", settings, limit=5, work=Work(batch_size=3, device="cpu"))
+    names = [item.id for item in panel.items()]
+    assert asked == [names[:3], names[3:], names[3:]]
+    assert [item.answers[0]["id"] for item in panel.items() if item.answers[0]] == names
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"labels": ["Tools"], "referred_words": [], "confidence": 0.5} \ud83d',
+        '{"labels": ["\\ud83d"], "referred_words": [], "confidence": 0.5}',
+        '{"labels": ["Tools"], "referred_words": ["\\ud83d"], "confidence": 0.5}',
+        '{"labels": ["Tools"], "\\ud83d": [], "confidence": 0.5}',
+        '{"labels": ["Tools"], "referred_words": [], "confidence": "\\ud83d"}',
+    ],
+)
+def test_half_a_character_in_an_answer_stops_nothing(
+    dataset: Path, tmp_path: Path, settings: PanelSettings, endpoint: Endpoint, said: str
+) -> None:
+    endpoint.answer = lambda model, prompt: said if model == "1" else recorded(model, prompt)
+    panel = annotate(dataset, tmp_path / "panel", settings, limit=1)
+    answer = panel.item("sunny").answers[0]
+    assert answer is not None
+    json.dumps(answer, ensure_ascii=False).encode("utf-8")
+
+
+def test_a_platform_without_rules_is_refused(endpoint: Endpoint) -> None:
+    with pytest.raises(ValueError, match="no rules for platform '4chn'; there is 4chan, x, reddit, other"):
+        panel_settings(endpoint, platform="4chn").resolved()
+    assert panel_settings(endpoint, platform="Twitter").resolved().platform == "Twitter"

@@ -121,6 +121,10 @@ class Cleaning(Record):
             for spelling in (name, *platform.aliases)
         }
 
+    def knows(self, platform: str) -> bool:
+        """Whether there are rules for a platform of this name."""
+        return platform.strip().casefold() in self._names
+
     def platform_of(self, meme: Meme, default: str = OTHER) -> str:
         """The platform that a record names in its column, or else ``default``; ``other`` for one without rules."""
         said = meme.metadata.get(COLUMN)

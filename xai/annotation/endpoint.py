@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from xai.annotation.models import Reply, mode_of
 from xai.annotation.settings import Asked
-from xai.schema import Meme, Mode
+from xai.schema import Meme, Mode, is_encodable
 from xai.tasks import Task
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Endpoint:
     Raises:
         ValueError: no model is named, the address holds a name or password, or the openai client is not installed.
     """
+
+    in_batches = False
 
     def __init__(self, name: str) -> None:
         self._url, _, self._model = name.partition("#")
@@ -179,8 +181,12 @@ def _read(mode: Mode, reply: object, host: str) -> Reply:
     choices = getattr(reply, "choices", None) or [None]
     message = getattr(choices[0], "message", None)
     name = getattr(reply, "model", None)
-    model = name if isinstance(name, str) else None
+    model = name if isinstance(name, str) and is_encodable(name) else None
     if getattr(message, "refusal", None) or getattr(choices[0], "finish_reason", None) == "content_filter":
         return Reply(mode=mode, failure=f"the model at {host} or its filter refused to answer", model=model)
     content = getattr(message, "content", None)
+    if isinstance(content, str) and not is_encodable(content):
+        return Reply(
+            mode=mode, failure=f"the answer from {host} holds half a character (a lone surrogate)", model=model
+        )
     return Reply(mode=mode, text=content if isinstance(content, str) else "", model=model)

@@ -20,14 +20,21 @@ from xai.tasks import Task
 
 FORMAT = 1
 """Version of the folder's layout."""
-CONFIG, RECORDS, DECISIONS, PHRASES, PEOPLE = (
-    *("panel.json", "records.jsonl", "decisions.jsonl", "phrases.jsonl", "people.jsonl"),
-)
+CONFIG, RECORDS, DECISIONS = "panel.json", "records.jsonl", "decisions.jsonl"
+PHRASES, PEOPLE = "phrases.jsonl", "people.jsonl"
 MAX_NAME, MAX_WHY, MAX_SHOWN = 100, 2_000, 80
 
 State = Literal[
-    *("unread", "dropped", "unanswered", "excluded", "people", "excluded by people"),
-    *("phrases", "votes", "kept", "voted out"),
+    "unread",
+    "dropped",
+    "unanswered",
+    "excluded",
+    "people",
+    "excluded by people",
+    "phrases",
+    "votes",
+    "kept",
+    "voted out",
 ]
 STATES: Mapping[State, str] = {
     "unread": "could not be read",
@@ -114,6 +121,7 @@ class Panel:
         self.info = _read_config(self.path)
         self.settings = PanelSettings.model_validate(self.info["config"]["settings"])
         self._people, self._phrases = Ledger(self.path / PEOPLE), Ledger(self.path / PHRASES)
+        self._read: dict[str, tuple[object, list[Entry]]] = {}
 
     @cached_property
     def task(self) -> Task:
@@ -132,11 +140,8 @@ class Panel:
 
     def items(self) -> list[Item]:
         """Every record, in the order of the dataset."""
-        answers = [
-            {entry["id"]: entry for entry in entries_of(self.path / answers_name(number))}
-            for number in range(1, len(self.settings.annotators) + 1)
-        ]
-        decisions = {entry["id"]: entry for entry in entries_of(self.path / DECISIONS)}
+        answers = [{entry["id"]: entry for entry in given} for given in self._answers()]
+        decisions = {entry["id"]: entry for entry in self._entries(DECISIONS)}
         people, votes = self._by_people()
         phrases = {(one["id"], tuple(one["labels"])): one for one in self._phrases.entries() if not one["failure"]}
         return [
@@ -148,7 +153,7 @@ class Panel:
                 phrases,
                 votes.get(record["id"], ()),
             )
-            for record in entries_of(self.path / RECORDS)
+            for record in self._entries(RECORDS)
         ]
 
     def item(self, name: str) -> Item:
@@ -203,15 +208,15 @@ class Panel:
         """What could not be read or answered: record, stage, who, reason; of the explicator what it still owes."""
         found = [
             {"id": one["id"], "stage": "read", "who": one["who"], "reason": one["reason"]}
-            for one in entries_of(self.path / RECORDS)
+            for one in self._entries(RECORDS)
             if one["stage"] == "read"
         ]
-        for number in range(1, len(self.settings.annotators) + 1):
-            found += [
-                {"id": one["id"], "stage": "answer", "who": one["annotator"], "reason": one["failure"]}
-                for one in entries_of(self.path / answers_name(number))
-                if one["failure"]
-            ]
+        found += [
+            {"id": one["id"], "stage": "answer", "who": one["annotator"], "reason": one["failure"]}
+            for given in self._answers()
+            for one in given
+            if one["failure"]
+        ]
         last = {one["id"]: one for one in self._phrases.entries()}
         return found + [
             {"id": one["id"], "stage": "explicate", "who": one["who"], "reason": one["failure"]}
@@ -222,6 +227,17 @@ class Panel:
     def history(self, name: str) -> list[Entry]:
         """Everything that people ever stored about a record, in order."""
         return [entry for entry in self._people.entries() if entry["id"] == name]
+
+    def _answers(self) -> list[list[Entry]]:
+        return [self._entries(answers_name(number)) for number in range(1, len(self.settings.annotators) + 1)]
+
+    def _entries(self, name: str) -> list[Entry]:
+        """The entries of a stage's file, read again only when it was written to: a page asks at every click."""
+        found = [path for path in (self.path / name, self.path / f"{name}.part") if path.is_file()]
+        state = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found]
+        if name not in self._read or self._read[name][0] != state:
+            self._read[name] = state, list(entries_of(self.path / name))
+        return self._read[name][1]
 
     def _check_labels(self, labels: Sequence[str]) -> None:
         unknown = [label for label in labels if label not in self.task.label_names]
@@ -324,7 +340,7 @@ def prepare(path: Path, config: Mapping[str, Any], versions: Mapping[str, Any]) 
     before, given = _flat(panel.info["config"]), _flat(json.loads(json.dumps(config)))
     changed = [name for name in {**before, **given} if before.get(name) != given.get(name)]
     if changed:
-        shown = "; ".join(f"{name}: {_short(before.get(name))}, now {_short(given.get(name))}" for name in changed[:5])
+        shown = "; ".join(_difference(name, before.get(name), given.get(name)) for name in changed[:5])
         more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise PanelError(
             f"panel {path.name!r} was begun with another configuration ({shown}{more}); use the same one to go on, or "
@@ -389,6 +405,12 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"panel {path.name!r} has layout {found}, and this version reads {FORMAT}; begin anew elsewhere"
         )
     return info
+
+
+def _difference(name: str, before: object, given: object) -> str:
+    if name == "dataset.sha256":
+        return "records of the dataset, or the paths or sizes of its pictures, have changed"
+    return f"{name}: {_short(before)}, now {_short(given)}"
 
 
 def _short(value: object) -> str:

@@ -26,6 +26,10 @@ class Reply(Record):
 class PanelModel(Protocol):
     """A model that can be asked; a context manager that holds what it needs, memory or connections, only while open."""
 
+    @property
+    def in_batches(self) -> bool:
+        """Whether the records of a batch are computed together."""
+
     def version(self) -> dict[str, Any]:
         """Which model this is, in JSON values: what its answers depend on."""
 
@@ -67,6 +71,7 @@ class LoadedModel:
     name: str
     device: str | None = None
     dtype: str | None = None
+    in_batches: bool = True
 
     def __enter__(self) -> Self:
         from xai.models import ModelSource

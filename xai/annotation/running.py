@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -32,8 +32,8 @@ from xai.annotation.folder import (
     refuse_foreign,
 )
 from xai.annotation.ledger import Entry, Ledger, now
-from xai.annotation.models import POST_MODE, Reply, panel_model
-from xai.annotation.settings import PANEL, PanelSettings
+from xai.annotation.models import POST_MODE, PanelModel, Reply, panel_model
+from xai.annotation.settings import PANEL, Asked, PanelSettings
 from xai.datasets import DatasetRecord, read_memes
 from xai.journal import Journal
 from xai.parts import lock_folder, unlock
@@ -43,6 +43,11 @@ from xai.tasks.answers import parse_answer
 
 T = TypeVar("T")
 BATCH_SIZE = 8
+
+
+@contextmanager
+def _silent(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    yield lambda n: None
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Work:
     batch_size: int = BATCH_SIZE
     device: str | None = None
     dtype: str | None = None
-    progress: Callable[[str, int], Any] = field(default_factory=lambda: _silent)
+    progress: Callable[[str, int], Any] = _silent
 
 
 def annotate(
@@ -207,16 +212,31 @@ def _ask(panel: Panel, number: int, name: str, memes: Sequence[Meme], task: Task
     asked = panel.settings.asked
     with panel_model(name, device=work.device, dtype=work.dtype) as model:
         version = model.version()
-        config = {"annotator": name, "version": version}
+        # The last digits of what a model computes depend on its batch.
+        config = {"annotator": name, "version": version, "batch size": work.batch_size if model.in_batches else None}
         with (
             _journal(panel, answers_name(number), config) as (journal, done),
             work.progress(f"annotator {number}", len(memes)) as on,
         ):
             on(done)
-            for some in _batches(memes[done:], work.batch_size):
-                for meme, reply in zip(some, model.ask(task, some, asked), strict=True):
-                    journal.add(_answer(meme, reply, task) | {"annotator": name, "version": version})
-                    on(1)
+            for meme, reply in _replies(model, task, memes, asked, done, work.batch_size):
+                journal.add(_answer(meme, reply, task) | {"annotator": name, "version": version})
+                on(1)
+
+
+def _replies(
+    model: PanelModel, task: Task, memes: Sequence[Meme], asked: Asked, done: int, size: int
+) -> Iterator[tuple[Meme, Reply]]:
+    """The replies about all memes behind the first ``done``, in the batches in which an undisturbed run asks.
+
+    Where a stop fell into a batch of a model that answers in batches, the whole batch is asked about again.
+    """
+    for start in range(done - done % size, len(memes), size):
+        n_known = max(0, done - start)
+        batch = memes[start : start + size]
+        some = batch if model.in_batches else batch[n_known:]
+        replies = zip(some, model.ask(task, some, asked), strict=True)
+        yield from islice(replies, len(some) - len(batch) + n_known, None)
 
 
 def _answer(meme: Meme, reply: Reply, task: Task) -> Entry:
@@ -320,8 +340,3 @@ def _only_one(path: Path) -> Iterator[None]:
         yield
     finally:
         unlock(lock)
-
-
-@contextmanager
-def _silent(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    yield lambda n: None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, StrictStr, model_validator
 
 from xai.annotation.cleaning import OTHER, Cleaning, load_cleaning
-from xai.schema import Mode, Record
+from xai.schema import Record
 from xai.tasks import Task, load_task
 
 PANEL = "panel"
 """The mode in which a record is shown with its post where it has one and the task's prompt takes it."""
-PanelMode = Mode | Literal["panel"]
 EXPLICATED = {"m3": ("Hate",)}
 """Of which labels the explicator writes phrases, by task, where nobody says otherwise."""
 
@@ -97,9 +95,13 @@ class PanelSettings(Record):
         """The same with what is left open filled in from the task, and the task's file by its full path.
 
         Raises:
-            ValueError: a mode or label that the task does not have.
+            ValueError: a label that the task does not have, or a platform without rules.
         """
         task = self.task
+        if not self.cleaning.knows(self.platform):
+            raise ValueError(
+                f"there are no rules for platform {self.platform!r}; there is {', '.join(self.cleaning.platforms)}"
+            )
         labels = EXPLICATED.get(task.name, ()) if self.explicator.labels is None else self.explicator.labels
         matched = {label: task.match_label(label) for label in labels}
         unknown = [label for label, name in matched.items() if name is None]
