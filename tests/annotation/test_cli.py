@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,22 @@ def test_a_command_that_is_ended_goes_on_where_it_was(
     assert served.asked("b") <= 5
     assert n_b >= 3
     assert Panel(tmp_path / "panel").item("chairs").state == "votes"
+
+
+@pytest.mark.slow
+def test_an_interrupt_does_not_wait_for_a_server_that_is_silent(data: Path, served: Endpoint) -> None:
+    silent = threading.Event()
+    served.answer = lambda model, prompt: str(silent.wait(300))
+    command = [sys.executable, "-m", "xai.cli", *asked(data, served)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while not served.requests and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    silent.set()
+    assert running.returncode == 130
+    assert "Traceback" not in output
 
 
 def test_another_option_is_refused_in_one_line(data: Path, served: Endpoint) -> None:

@@ -6,8 +6,10 @@ import base64
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -84,11 +86,7 @@ class Endpoint:
 
     def ask(self, task: Task, memes: Sequence[Meme], asked: Asked) -> Iterator[Reply]:
         """Replies in order, those of the given memes asked for at the same time."""
-        threads = ThreadPoolExecutor(max_workers=max(1, len(memes)))
-        try:
-            yield from threads.map(lambda meme: self._reply(task, meme, asked), memes)
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)  # an interrupt waits for no answer
+        yield from _at_once([partial(self._reply, task, meme, asked) for meme in memes])
 
     def _reply(self, task: Task, meme: Meme, asked: Asked) -> Reply:
         variant = asked.variant or VARIANT
@@ -131,6 +129,21 @@ class Endpoint:
         if status < 500 and not self._has_answered:
             raise EndpointError(f"{self.host} takes no such request (status {status}); try another model or endpoint")
         return Reply(mode=mode, failure=f"{self.host} answered with status {status}")
+
+
+def _at_once(questions: Sequence[Callable[[], Reply]]) -> Iterator[Reply]:
+    """The replies in order, each asked for in a thread of its own, for which no interrupt waits."""
+    replies: list[Future[Reply]] = [Future() for _ in questions]
+    for question, reply in zip(questions, replies, strict=True):
+        Thread(target=_answer, args=(question, reply), daemon=True).start()
+    yield from (reply.result() for reply in replies)
+
+
+def _answer(question: Callable[[], Reply], reply: Future[Reply]) -> None:
+    try:
+        reply.set_result(question())
+    except BaseException as error:
+        reply.set_exception(error)
 
 
 def _client(url: str, key: str) -> OpenAI:
