@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Literal
@@ -69,6 +69,7 @@ def annotator_report(
     *,
     min_count: int = 5,
     occurrence: Occurrence = "both",
+    groups: Mapping[str, Collection[str]] | None = None,
     n_draws: int = N_DRAWS,
     seed: int = 0,
     files: Sequence[str] = (),
@@ -79,12 +80,14 @@ def annotator_report(
     is reported, and every pair. Fleiss' kappa is of the items that all annotated, Krippendorff's alpha of those that
     at least two did.
 
-    Tables: ``measures``, ``classes``, ``annotators``; of more than two annotators also ``pairs`` and ``class_pairs``.
+    Tables: ``measures``, ``classes``, ``annotators``; of more than two annotators also ``pairs`` and ``class_pairs``;
+    with groups also ``groups``.
     Where a coefficient is not defined, since nothing but agreement could be expected, it is ``None``.
 
     Args:
         min_count: how often an annotator must have given a class for the mean of Cohen's kappa.
         occurrence: whether both annotators, either, or none must have.
+        groups: names of groups of classes, of whose kappas the mean is reported for every pair, rare classes included.
         n_draws: bootstrap samples; 0 for no intervals.
         files: names of the files, for the report.
 
@@ -101,10 +104,12 @@ def annotator_report(
     if len(annotations.annotators) > 2:
         tables.append(_pair_table(pairs, results))
         class_tables.append(_class_table(annotations.labels, pairs, results))
+    if groups:
+        class_tables.append(_group_table(annotations, pairs, groups, n_draws, seed))
     return Report(
         title="Annotator agreement",
         facts={"files": list(files), **_facts(annotations, min_count, occurrence, n_draws, seed)},
-        headline=tuple(table.name for table in tables),
+        headline=(*(table.name for table in tables), *(("groups",) if groups else ())),
         sections=(
             Section(title="Agreement", tables=tuple(tables)),
             Section(title="Classes", tables=tuple(class_tables), charts=(_chart(classes),)),
@@ -233,6 +238,35 @@ def _class_table(labels: Sequence[str], pairs: Sequence[_Pair], results: _Result
             row |= kappa.columns(name)
         rows.append(row)
     return Table.of("class_pairs", "Cohen's kappa of every two annotators", pd.DataFrame(rows))
+
+
+def _group_table(
+    annotations: Annotations, pairs: Sequence[_Pair], groups: Mapping[str, Collection[str]], n_draws: int, seed: int
+) -> Table:
+    """The mean kappa of groups of classes, for every two annotators and over them, a row each."""
+    inside = [np.array([label in group for label in annotations.labels]) for group in groups.values()]
+    cohen = [_at(pair.items, cohen_kappas(pair.first, pair.second)) for pair in pairs]
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        kappas = np.stack([of_pair(weights)[:, :, 2] for of_pair in cohen], axis=1)
+        means = np.stack([_mean(kappas[:, :, there], axis=2) for there in inside], axis=1)
+        return np.concatenate([means, _mean(means, axis=2)[:, :, None]], axis=2).reshape(len(weights), -1)
+
+    found = iter(_intervals(statistic, len(annotations.items), n_draws, seed))
+    names = [(*pair.names, len(pair.items)) for pair in pairs]
+    shared = len(np.unique(np.concatenate([pair.items for pair in pairs])))
+    rows = []
+    for group, there in zip(groups, inside, strict=True):
+        for first, second, n_items in [*names, ("mean of pairs", "", shared)]:
+            row = {"group": group, "first": first, "second": second, "classes": int(there.sum()), "items": n_items}
+            rows.append(row | next(found).columns("kappa"))
+    frame = pd.DataFrame(rows)
+    note = (
+        "kappa: the mean of Cohen's kappa over the classes of the group that somebody gave (classes), each of all "
+        "items that both annotated; those of which nothing but agreement could be expected are left out."
+    )
+    frame = frame if len(pairs) > 1 else frame[frame["first"] != "mean of pairs"]
+    return Table.of("groups", "Mean of Cohen's kappa over groups of classes", frame, note=note)
 
 
 def _classes(annotations: Annotations, pairs: Sequence[_Pair], results: _Results) -> Table:

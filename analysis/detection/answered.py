@@ -61,8 +61,13 @@ def answers_of(run: Run, task: Task) -> dict[Mode, Answers]:
 
 
 def _failed(run: Run) -> Mapping[str | None, int]:
-    """Records that failed before they had an answer, by mode; under ``None``, those that failed before any."""
-    early = run.failures().filter("stage IN ('read', 'predict')")
+    """Records that failed before they had an answer, by mode; under ``None``, those that failed before any.
+
+    An answer that cannot be read is a failure, too, and there to be scored.
+    """
+    answered = run.predictions().project("meme_id, mode").set_alias("p")
+    failures = run.failures().filter("stage IN ('read', 'predict')").set_alias("f")
+    early = failures.join(answered, "f.meme_id = p.meme_id AND f.mode = p.mode", how="anti")
     return dict(early.aggregate("mode, count(*)", "mode").fetchall())
 
 

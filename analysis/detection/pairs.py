@@ -1,4 +1,4 @@
-"""The sections of the report of `xai score` that compare: modes of one run, and two runs on the same memes."""
+"""The sections of the report of `xai score` that compare: modes of one run, and several runs on the same memes."""
 
 from __future__ import annotations
 
@@ -30,21 +30,27 @@ _HOW = (
 
 def between_modes(scored: Mapping[Mode, Scored], settings: Settings) -> Section | None:
     """Every two modes of a run compared on the memes that both have; ``None`` if no two have one in common."""
-    pairs = [_Pair(first, second) for first, second in combinations(scored.values(), 2)]
+    pairs = [Pair(first, second) for first, second in combinations(scored.values(), 2)]
     compared = [pair for pair in pairs if pair.rows]
     if not compared:
         return None
     return _section("Modes compared", "modes", compared, settings, _HOW)
 
 
-def against_run(
-    name: str, scored: Mapping[Mode, Scored], other_name: str, other: Mapping[Mode, Scored], settings: Settings
+def against_runs(
+    name: str, scored: Mapping[Mode, Scored], others: Mapping[str, Mapping[Mode, Scored]], settings: Settings
 ) -> Section:
-    """The modes that two runs share, compared; or the one mode of each, if they share none.
+    """The modes that a run shares with each of some others, compared; or the one mode of each, if they share none.
 
     Raises:
-        ValueError: they share no mode and one has several, or they have no scored meme in common.
+        ValueError: two of them share no mode and one has several, or they have no scored meme in common.
     """
+    pairs = [pair for other, theirs in others.items() for pair in _shared(name, scored, other, theirs)]
+    first, second = f"{name} (first)", " and ".join(others)
+    return _section(f"{first} and {second} (second)", "against", pairs, settings, _HOW + _differing_gold(pairs))
+
+
+def _shared(name: str, scored: Mapping[Mode, Scored], other_name: str, other: Mapping[Mode, Scored]) -> Sequence[Pair]:
     shared = [mode for mode in scored if mode in other]
     matched = [(mode, mode) for mode in shared]
     if not shared and len(scored) == len(other) == 1:
@@ -54,20 +60,18 @@ def against_run(
             f"{name!r} has the modes {', '.join(scored)} and {other_name!r} {', '.join(other)}; "
             "compare runs with a mode in common, or with one mode each"
         )
-    pairs = [_Pair(scored[mine], other[theirs], name, other_name) for mine, theirs in matched]
+    pairs = [Pair(scored[mine], other[theirs], name, other_name) for mine, theirs in matched]
     pairs = [pair for pair in pairs if pair.rows]
     if not pairs:
         raise ValueError(f"{name!r} and {other_name!r} have no scored meme in common; their ids must be the same")
-    return _section(
-        f"{name} (first) and {other_name} (second)", "against", pairs, settings, _HOW + _differing_gold(pairs)
-    )
+    return pairs
 
 
-class _Pair:
+class Pair:
     """Two modes' answers to the memes that both have; ``rows`` are their places on either side."""
 
     def __init__(self, first: Scored, second: Scored, run: str = "", other_run: str = "") -> None:
-        self.first, self.second = first, second
+        self.first, self.second, self.other_run = first, second, other_run
         self.names = tuple(f"{run} {one.name}".strip() for run, one in ((run, first), (other_run, second)))
         place = {meme_id: index for index, meme_id in enumerate(second.answers.ids)}
         self.rows = [(index, place[meme_id]) for index, meme_id in enumerate(first.answers.ids) if meme_id in place]
@@ -97,20 +101,23 @@ class _Pair:
             n_swaps=settings.n_swaps, n_draws=settings.n_draws, seed=settings.seed,
         )  # fmt: skip
         modes = dict.fromkeys((self.first.name, self.second.name))
-        return frame.assign(modes=" and ".join(modes))
+        return frame.assign(modes=" and ".join(modes), second_run=self.other_run)
 
 
-def _section(title: str, name: str, pairs: Sequence[_Pair], settings: Settings, text: str) -> Section:
+def _section(title: str, name: str, pairs: Sequence[Pair], settings: Settings, text: str) -> Section:
     found = [pair.compared(settings) for pair in pairs]
     overall = pd.concat([_overall(frame) for frame in found], ignore_index=True)
+    # One other run is named in the title.
+    told = [] if len(set(overall["second_run"])) > 1 else ["second_run"]
+    short = {} if told else {"second_run": "run", "difference": "diff", "p": "", "p_holm": "p (Holm)"}
     for _, family in overall.groupby("measure"):
         overall.loc[family.index, "p_holm"] = holm(list(family["p"]))
-    each = pd.concat([_labels(frame) for frame in found], ignore_index=True)
+    each = pd.concat([_labels(frame) for frame in found], ignore_index=True).drop(columns=told)
     return Section(
         title=title,
         text=text,
         tables=(
-            Table.of(name, title, overall, note=_ORDER),
+            Table.of(name, title, overall.drop(columns=told), note=_ORDER, short=short),
             Table.of(
                 f"{name}_overlap",
                 "What was paired",
@@ -126,20 +133,20 @@ def _section(title: str, name: str, pairs: Sequence[_Pair], settings: Settings, 
 def _overall(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.set_index(["kind", "measure", "name"]).loc[[(*key, "") for key in COMPARED]].reset_index()
     rows = rows.assign(measure=rows["kind"] + " " + rows["measure"].str.replace("_", " ").str.replace("f1", "F1"))
-    return rows[["modes", "measure", "first", "second", *_DIFFERENCE, "p"]]
+    return rows[["second_run", "modes", "measure", "first", "second", *_DIFFERENCE, "p"]]
 
 
 def _labels(frame: pd.DataFrame) -> pd.DataFrame:
     """The labels whose F1 is defined on both sides."""
     rows = frame[(frame["kind"] == "flat") & (frame["measure"] == "f1") & frame["p"].notna()]
     rows = rows.assign(p_holm=holm(list(rows["p"]))).rename(columns={"name": "label"})
-    columns = ["modes", "label", "first", "second", *_DIFFERENCE, "p", "p_holm"]
+    columns = ["second_run", "modes", "label", "first", "second", *_DIFFERENCE, "p", "p_holm"]
     return rows[columns].sort_values("p", kind="stable")
 
 
 _DIFFERENCE = ("difference", "difference_low", "difference_high")
 
 
-def _differing_gold(pairs: Sequence[_Pair]) -> str:
+def _differing_gold(pairs: Sequence[Pair]) -> str:
     n = sum(pair.n_other_gold for pair in pairs)
     return f" Gold labels of {n} paired memes differ between the two runs." if n else ""

@@ -168,7 +168,7 @@ def _pieces(sets: LabelSets) -> tuple[np.ndarray, ...]:
     n_names = len(sets.names)
     counts = [_row_sums(part) for part in (shared, sets.predicted, sets.gold)]
     wrong = (counts[1] + counts[2] - 2 * counts[0]) / max(n_names, 1)
-    rates = np.stack([*_prf(*counts, of_nothing=1.0), exact(sets).astype(float), wrong], axis=1)
+    rates = np.stack([*prf(*counts, of_nothing=1.0), exact(sets).astype(float), wrong], axis=1)
     return shared, sets.predicted, sets.gold, rates
 
 
@@ -179,8 +179,8 @@ def _row_sums(matrix: np.ndarray) -> np.ndarray:
 def _values(totals: np.ndarray, n: np.ndarray, n_names: int) -> np.ndarray:
     shared, predicted, gold = (totals[:, part * n_names : (part + 1) * n_names] for part in range(3))
     rates = totals[:, 3 * n_names : 3 * n_names + _RATES] / n[:, None]
-    micro = _prf(shared.sum(axis=1), predicted.sum(axis=1), gold.sum(axis=1), of_nothing=1.0)
-    each = _prf(shared, predicted, gold, of_nothing=np.nan)
+    micro = prf(shared.sum(axis=1), predicted.sum(axis=1), gold.sum(axis=1), of_nothing=1.0)
+    each = prf(shared, predicted, gold, of_nothing=np.nan)
     macro = [_mean_of_known(values) for values in each]
     return np.hstack([np.stack([*micro, *macro], axis=1), rates, *each])
 
@@ -192,7 +192,7 @@ def _mean_of_known(values: np.ndarray) -> np.ndarray:
         return np.asarray(np.where(known, values, 0).sum(axis=1) / known.sum(axis=1))
 
 
-def _prf(
+def prf(
     shared: np.ndarray, predicted: np.ndarray, gold: np.ndarray, *, of_nothing: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Precision, recall, F1; ``of_nothing`` where there is neither gold nor prediction."""

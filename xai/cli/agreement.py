@@ -26,7 +26,10 @@ def agreement(
     annotator: Annotated[
         list[str] | None, typer.Option(help="Column of an annotator; may be repeated. Found by default.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="Resolve aliases of its labels, and allow no others.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Resolve aliases of its labels, allow no others, and give mean kappas by branch."),
+    ] = None,
     min_count: Annotated[int, typer.Option(min=0, help="Uses that a class needs for the mean of Cohen's kappa …")] = 5,
     occurrence: Annotated[
         Literal["both", "either", "none"], typer.Option(help="… by both annotators, by either, or none needed.")
@@ -46,7 +49,13 @@ def agreement(
     known = load_task(task) if task else None
     annotations = read_annotations(files, item=item, annotators=annotator or (), task=known)
     report = annotator_report(
-        annotations, min_count=min_count, occurrence=occurrence, n_draws=draws, seed=seed, files=[f.name for f in files]
+        annotations,
+        min_count=min_count,
+        occurrence=occurrence,
+        groups=None if known is None else known.branches,
+        n_draws=draws,
+        seed=seed,
+        files=[f.name for f in files],
     )
     folder, name = (out_folder, "agreement") if out_folder else (files[0].parent, f"{files[0].stem}-agreement")
     paths = _write(report, folder, name)

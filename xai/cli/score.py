@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from xai.cli.common import JsonOption, RunArgument, app, dataset_path
+from xai.cli.common import DeviceOption, DtypeOption, JsonOption, RunArgument, app, dataset_path
 from xai.display import print_report
+
+if TYPE_CHECKING:
+    from xai.bertscore import BertScore
+    from xai.tasks import Task
 
 
 @app.command()
 def score(
     run: RunArgument,
     against: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Another run on the same memes, to be compared with.")
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Another run on the same memes, to be compared with; may be repeated."),
     ] = None,
     none_label: Annotated[
         Literal["kept", "empty-on-both-sides", "empty-in-gold-only"],
@@ -28,13 +33,19 @@ def score(
     draws: Annotated[int, typer.Option(min=2, help="Draws of the weighted-random baseline.")] = 30,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the calibration error.")] = 10,
     task: Annotated[Path | None, typer.Option(help="The task's YAML file, if it is not one that ships.")] = None,
+    bert_score: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="An encoder for the BERTScore of rationale phrases (m3).")
+    ] = None,
+    bert_layer: Annotated[int | None, typer.Option(min=0, help="Its layer; the last by default.")] = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Detection: hierarchical and flat F1 with intervals, baselines, confusion, calibration, comparisons."""
+    """Detection: F1 with intervals, baselines, confusion, calibration, comparisons; published scores of the task."""
     from xai.analysis.detection.labelsets import NONE_LABELS
-    from xai.analysis.detection.report import detection_report
     from xai.analysis.detection.scored import Settings, frequencies_of, task_of_run
+    from xai.analysis.published.report import score_report
     from xai.analysis.report import write_report
     from xai.store import open_run
 
@@ -48,6 +59,26 @@ def score(
         n_bins=bins,
         seed=seed,
     )
-    report = detection_report(opened, settings, against=None if against is None else open_run(against))
+    report = score_report(
+        opened,
+        settings,
+        against=[open_run(other) for other in against or ()],
+        similarity=_bertscore(known, bert_score, bert_layer, device, dtype),
+    )
     paths = write_report(report, opened.reports, "score")
     print_report(report, paths["html"], as_json)
+
+
+def _bertscore(
+    task: Task, folder: Path | None, layer: int | None, device: str | None, dtype: str | None
+) -> BertScore | None:
+    """The encoder that was asked for; refuses what would have no effect."""
+    if folder is None:
+        if (layer, device, dtype) != (None, None, None):
+            raise ValueError("--bert-layer, --device and --dtype are of an encoder; name it with --bert-score")
+        return None
+    if task.answer.reasons is None:
+        raise ValueError(f"answers to task {task.name!r} have no rationale phrases; leave out --bert-score")
+    from xai.bertscore import load_bertscore
+
+    return load_bertscore(folder, layer=layer, device=device, dtype=dtype)

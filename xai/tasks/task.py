@@ -178,6 +178,16 @@ class Task(Record):
         """Every label in inventory order, the "none of these" label last."""
         return tuple(label.name for label in self.labels)
 
+    @property
+    def branches(self) -> dict[str, tuple[str, ...]]:
+        """The labels below each label or node at the top of the tree, in inventory order; empty for a flat task."""
+        found: dict[str, tuple[str, ...]] = {}
+        for label in self.labels:
+            if label.ancestors:
+                top = label.ancestors[0]
+                found[top] = (*found.get(top, ()), label.name)
+        return found
+
     def ancestors(self, label: str) -> tuple[str, ...]:
         """The path to a label from the top of the tree, root and label left out.
 

@@ -16,6 +16,7 @@ from sklearn.metrics import cohen_kappa_score
 from xai.analysis.annotators.annotations import Annotations, read_annotations
 from xai.analysis.annotators.report import OF_ALL, OF_PAIRS, annotator_report
 from xai.analysis.report import Report, read_report
+from xai.tasks import load_task
 
 LABELS = ("ant", "bee", "cat")
 N_ITEMS = 40
@@ -74,6 +75,47 @@ def test_with_more_than_two_annotators_the_mean_over_pairs_is_reported_and_every
         for column in ("observed", "expected", "adjusted"):
             values = pairs[pairs["measure"] == name][column].astype(float)
             assert row[column] == pytest.approx(values.mean(), nan_ok=True), (name, column)
+
+
+def test_the_mean_kappa_of_a_group_is_that_of_scikit_learn_for_every_pair(annotations: Annotations) -> None:
+    report = annotator_report(annotations, groups={"insects": ("ant", "bee"), "all": LABELS}, n_draws=30)
+    found = frame(report, "groups").set_index(["group", "first", "second"])
+    expected = {}
+    for first, second in (("kim", "lee"), ("kim", "mia"), ("lee", "mia")):
+        a, b = annotations.annotators.index(first), annotations.annotators.index(second)
+        items = annotations.known[a] & annotations.known[b]
+        kappas = [
+            cohen_kappa_score(annotations.given[a, items, place], annotations.given[b, items, place])
+            for place in range(len(LABELS))
+        ]
+        expected[first, second] = kappas
+        row = found.loc[("insects", first, second)]
+        assert row["kappa"] == pytest.approx(np.mean(kappas[:2]))
+        assert row["kappa_low"] < row["kappa"] < row["kappa_high"]
+        assert (row["classes"], row["items"]) == (2, items.sum())
+        assert found.loc[("all", first, second), "kappa"] == pytest.approx(np.mean(kappas))
+    mean = found.loc[("insects", "mean of pairs", "")]
+    assert mean["kappa"] == pytest.approx(np.mean([np.mean(kappas[:2]) for kappas in expected.values()]))
+    assert "groups" in report.headline
+
+
+def test_two_annotators_of_aha_memes_get_mean_kappas_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text(
+        "id,labels_kim,labels_lee\n"
+        "1,Hateful|Mocking,Hateful|Mocking\n"
+        "2,Hateful|Slurs,Hateful|Mocking\n"
+        "3,Not-Hateful|Humor,Not-Hateful|Humor\n"
+        "4,Not-Hateful|Humor,Not-Hateful|Sarcasm\n",
+        encoding="utf-8",
+    )
+    task = load_task("aha-memes")
+    report = annotator_report(read_annotations([path], task=task), groups=task.branches, n_draws=0)
+    found = frame(report, "groups").set_index("group")
+    assert found["classes"].to_dict() == {"Hateful": 2, "Not-Hateful": 2}
+    # Mocking: observed 3/4, expected 1/4·2/4 + 3/4·2/4. Slurs: one gave it and the other never, kappa 0.
+    assert found.loc["Hateful", "kappa"] == pytest.approx(((3 / 4 - 1 / 2) / (1 - 1 / 2) + 0) / 2)
+    assert found["second"].tolist() == ["labels_lee", "labels_lee"]
 
 
 def test_a_pair_is_what_a_report_on_those_two_alone_says(annotations: Annotations, report: Report) -> None:

@@ -95,6 +95,18 @@ def test_an_answer_that_cannot_be_parsed_counts_as_one_without_labels_and_is_cou
     assert rows(report, "flat")["subset_accuracy"][0] == 0.5
 
 
+def test_an_answer_that_cannot_be_read_is_no_meme_that_failed_before_it_had_one(tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "run", {"task": "ukrmeme"}) as writer:
+        for name, failed in (("m1", True), ("m2", False)):
+            answer = Prediction(meme_id=name, mode="text", generated_ids=(1,), text="?", parse="unparsed")
+            failures = [Failure(meme_id=name, mode="text", stage="predict", reason="not to be read")] if failed else []
+            writer.add(answer, failures=failures, meme=Meme(id=name, labels=("Doubt",)))
+        writer.add(None, failures=[Failure(meme_id="m3", mode="text", stage="predict", reason="out of memory")])
+        writer.add(None, failures=[Failure(meme_id="m4", stage="read", reason="broken")])
+    counts = rows(detection_report(open_run(tmp_path / "run"), fast()), "counts").iloc[0]
+    assert (counts["scored"], counts["unparsed"], counts["failed"]) == (2, 2, 2)
+
+
 def test_confusion_has_the_label_for_none_and_leaves_it_out(tmp_path: Path) -> None:
     report = detection_report(run_of(tmp_path / "run", {"text": [*TEXT, ("m5", ("Doubt",), NONE)]}), fast())
     heatmaps = {chart.name: chart for section in report.sections for chart in section.charts}
@@ -127,7 +139,7 @@ def test_two_runs_are_compared_on_the_memes_that_both_have(tmp_path: Path) -> No
     first = run_of(tmp_path / "uk", {"text": [(f"m{i}", ("Doubt",), ("Doubt",)) for i in range(6)]})
     answers = [(f"m{i}", ("Doubt",) if i else ("Smears",), ("Smears",)) for i in range(4)]
     second = run_of(tmp_path / "en", {"text": [*answers, ("x", ("Doubt",), ())]})
-    report = detection_report(first, fast(), against=second)
+    report = detection_report(first, fast(), against=[second])
     overlap = rows(report, "against_overlap").iloc[0].to_dict()
     assert overlap == {
         "first": "uk text", "second": "en text", "memes": 4, "only_first": 2, "only_second": 1, "other_gold": 1,
@@ -152,20 +164,36 @@ def test_every_two_modes_of_a_run_are_compared_with_p_corrected_for_their_number
 
 def test_runs_with_one_mode_each_are_compared_across_modes(tmp_path: Path) -> None:
     text, image = run_of(tmp_path / "a", {"text": TEXT}), run_of(tmp_path / "b", {"image": IMAGE})
-    report = detection_report(text, fast(), against=image)
+    report = detection_report(text, fast(), against=[image])
     assert set(rows(report, "against")["modes"]) == {"text and image"}
     assert rows(report, "against_overlap")["memes"].tolist() == [1]
+
+
+def test_p_is_corrected_for_all_runs_that_one_is_compared_with(tmp_path: Path) -> None:
+    gold = [(f"m{i}", ("Doubt",)) for i in range(6)]
+    right = [(name, labels, labels) for name, labels in gold]
+    wrong = [(name, labels, NONE) for name, labels in gold]
+    run, near, far = (
+        run_of(tmp_path / name, {"text": answers}) for name, answers in zip("abc", (right, right, wrong), strict=True)
+    )
+    report = detection_report(run, fast(), against=[near, far])
+    found = rows(report, "against", measure="hierarchical micro F1")
+    assert found["second_run"].tolist() == ["b", "c"]
+    assert found["p"].tolist() == pytest.approx([1, 2 / 64])
+    assert found["p_holm"].tolist() == pytest.approx([1, 4 / 64])
+    assert rows(report, "against_overlap")["second"].tolist() == ["b text", "c text"]
+    assert [facts["name"] for facts in report.facts["against"]] == ["b", "c"]
 
 
 def test_runs_that_cannot_be_compared_say_why(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", {"text": TEXT})
     with pytest.raises(ValueError, match="no scored meme in common"):
-        detection_report(run, fast(), against=run_of(tmp_path / "a", {"text": [("x", NONE, NONE)]}))
+        detection_report(run, fast(), against=[run_of(tmp_path / "a", {"text": [("x", NONE, NONE)]})])
     both = run_of(tmp_path / "b", {"image": IMAGE, "image+text": IMAGE})
     with pytest.raises(ValueError, match="'run' has the modes text and 'b' image, image"):
-        detection_report(run, fast(), against=both)
+        detection_report(run, fast(), against=[both])
     with pytest.raises(ValueError, match="compare runs of one task"):
-        detection_report(run, fast(), against=run_of(tmp_path / "c", {"text": TEXT}, task="other"))
+        detection_report(run, fast(), against=[run_of(tmp_path / "c", {"text": TEXT}, task="other")])
 
 
 def test_frequencies_may_come_from_another_dataset(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The predictions of published benchmarks scored as their papers score them."""
