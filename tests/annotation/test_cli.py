@@ -118,7 +118,7 @@ def test_the_report_is_written_and_an_unchanged_panel_does_nothing_new(
     assert len(served.requests) == n
     assert {path: path.read_bytes() for path in (tmp_path / "panel").glob("*.json*")} == before
     report = json.loads((tmp_path / "panel" / "reports" / "annotate.json").read_text(encoding="utf-8"))
-    assert report["title"] == "Annotation panel panel"
+    assert report["title"] == "Annotation panel: panel"
     page = (tmp_path / "panel" / "reports" / "annotate.html").read_text(encoding="utf-8")
     assert "none of 3 answers could be read" in page
 

@@ -238,3 +238,11 @@ def test_a_folder_that_is_no_panel_is_refused(panel: Panel, tmp_path: Path, dama
     (panel.path / "panel.json").write_text(damage, encoding="utf-8")
     with pytest.raises(PanelError, match=r"panel\.json of 'panel' is damaged"):
         Panel(panel.path)
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "answers-2.jsonl", "decisions.jsonl", "phrases.jsonl"])
+def test_a_damaged_line_is_named(panel: Panel, name: str) -> None:
+    with (panel.path / name).open("a", encoding="utf-8") as file:
+        file.write("{]\n")
+    with pytest.raises(ValueError, match=rf"'{name}' (is damaged|holds a line that is no entry)"):
+        Panel(panel.path).items()

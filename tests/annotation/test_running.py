@@ -401,6 +401,7 @@ def test_an_address_with_a_secret_or_without_a_model_is_refused(
     with pytest.raises(ValueError, match=r"leave out names, passwords and keys|names no model") as caught:
         annotate(dataset, tmp_path / "panel", settings)
     assert "pw" not in str(caught.value)
+    assert not (tmp_path / "panel").exists()
 
 
 def test_the_shipped_model_answers_beside_an_endpoint(

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -70,6 +71,8 @@ class Endpoint:
             raise ValueError(
                 f"{name!r} names no model; write it behind '#', as in https://api.example.org/v1#some-model"
             )
+        if find_spec("openai") is None:
+            raise ValueError("an annotator behind an endpoint needs the openai client: pip install 'meme-xai[llm]'")
         self.key = KEY + re.sub(r"[^A-Z0-9]+", "_", self.host.upper()).strip("_")
         self._has_answered = False
 
@@ -147,12 +150,8 @@ def _answer(question: Callable[[], Reply], reply: Future[Reply]) -> None:
 
 
 def _client(url: str, key: str) -> OpenAI:
-    try:
-        from openai import OpenAI
-    except ImportError:
-        raise ValueError(
-            "an annotator behind an endpoint needs the openai client: pip install 'meme-xai[llm]'"
-        ) from None
+    from openai import OpenAI
+
     return OpenAI(base_url=url, api_key=key, timeout=TIMEOUT, max_retries=MAX_RETRIES)
 
 

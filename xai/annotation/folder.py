@@ -355,16 +355,33 @@ def answers_name(number: int) -> str:
 
 
 def entries_of(path: Path) -> Iterator[Entry]:
-    """The entries of a file that a journal makes, also while it is made."""
+    """The entries of a file that a journal makes, also while it is made.
+
+    Raises:
+        PanelError: a line is no entry.
+    """
     part = path.with_name(f"{path.name}.part")
-    for candidate, n_head in ((path, 0), (part, 1)):
+    # The journal becomes the file at the end, perhaps between the first two looks.
+    for candidate, n_head in ((path, 0), (part, 1), (path, 0)):
         try:
             content = candidate.read_bytes()
         except FileNotFoundError:
             continue
-        lines = content[: content.rfind(b"\n") + 1].split(b"\n")[n_head:-1]
-        yield from map(json.loads, lines)
+        for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]):
+            if number >= n_head:
+                yield _entry(candidate, number + 1, line)
         return
+
+
+def _entry(path: Path, number: int, line: bytes) -> Entry:
+    try:
+        found: Entry = json.loads(line)
+        found["id"]
+    except (ValueError, KeyError, TypeError):
+        raise PanelError(
+            f"line {number} of {path.name!r} is damaged; restore the file, or begin anew elsewhere"
+        ) from None
+    return found
 
 
 def digest(value: object) -> str:

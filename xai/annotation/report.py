@@ -45,7 +45,7 @@ def panel_report(panel: Panel, *, n_draws: int = 1000) -> Report:
         _agreement("Agreement of the validators", 2, vote_annotations(items), n_draws),
     ]
     return Report(
-        title=f"Annotation panel {panel.path.name}",
+        title=f"Annotation panel: {panel.path.name}",
         facts=_facts(panel),
         headline=("stages", "annotators"),
         sections=tuple(sections),

@@ -91,6 +91,8 @@ def annotate(
     work, settings, out = work or Work(), settings.resolved(), Path(out)
     task = settings.task
     _check_mode(settings)
+    for name in dict.fromkeys((*settings.annotators, _explicator(settings))):
+        panel_model(name)  # refuses an address before it is written anywhere
     records = list(islice(read_memes(dataset, images=images), limit))
     config = {
         "settings": settings.model_dump(mode="json"),
@@ -110,6 +112,10 @@ def annotate(
         _arbitrate(panel, memes, task)
         _explicate(panel, task, work)
     return panel
+
+
+def _explicator(settings: PanelSettings) -> str:
+    return settings.explicator.model or settings.annotators[0]
 
 
 def _check_mode(settings: PanelSettings) -> None:
@@ -189,10 +195,11 @@ class _Extractor:
         """A meme with its text, and where that is from."""
         if not self._lacks_text(meme):
             return meme, "dataset"
-        from xai.ocr import read_meme
+        from xai.ocr import language_code, read_meme
 
+        own = (language_code(meme.language),) if meme.language and not self._settings.ocr_languages else None
         found = self._plan.describe()
-        return read_meme(meme, self._plan), f"{found['engine']} {found.get('version', '')}".strip()
+        return read_meme(meme, self._plan, own), f"{found['engine']} {found.get('version', '')}".strip()
 
 
 def _record(name: str, meme: Meme | None, stage: str, reason: str, who: str) -> Entry:
@@ -273,7 +280,7 @@ def _explicate(panel: Panel, task: Task, work: Work) -> None:
     if not waiting:
         return
     ledger, explicator = Ledger(panel.path / PHRASES), panel.settings.explicator
-    name = explicator.model or panel.settings.annotators[0]
+    name = _explicator(panel.settings)
     asked = panel.settings.asked.model_copy(update={"language": "en", "variant": "full", "with_none": True})
     with (
         panel_model(name, device=work.device, dtype=work.dtype) as model,
