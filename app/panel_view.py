@@ -31,7 +31,7 @@ class PanelState(UrlState):
 
 
 class Shown(NamedTuple):
-    """A record, and where it stands in its list."""
+    """A record, and the panel that it is of."""
 
     opened: OpenedPanel
     item: Item
@@ -72,7 +72,6 @@ def chosen(page: PanelPage, lists_of: Callable[[OpenedPanel], Lists], nothing: s
     session.wrote(page, shown.to_params())
     st.session_state[f"{page}.record"] = shown.record
     if item is None:
-        at.markdown("")
         st.info(nothing)
         return None
     _steps(page, at, listed, item)
@@ -100,10 +99,10 @@ def answers_view(item: Item) -> None:
     st.html("".join(_answer(number, one) for number, one in enumerate(item.answers, start=1) if one is not None))
 
 
-def history(opened: OpenedPanel, item: Item, page: PanelPage, *, hide: bool = False) -> None:
-    """Everything that people stored on this page about the record, the last first; ``hide`` shows how much it is."""
+def history(opened: OpenedPanel, item: Item, page: PanelPage) -> None:
+    """Everything that people stored on this page about the record, the last first."""
     events = [entry for entry in opened.panel.history(item.id) if entry["page"] == page]
-    if not events or hide:
+    if not events:
         return
     with st.expander(f"History ({len(events)})"):
         st.dataframe([_event(event) for event in reversed(events)], hide_index=True)

@@ -41,7 +41,8 @@ def show() -> None:
             _description(shown.item)
             _form(shown)
             _origin(shown.item)
-            history(shown.opened, shown.item, "validator", hide=session.auditor() not in shown.item.votes)
+            if session.auditor() in shown.item.votes:
+                history(shown.opened, shown.item, "validator")
         _agreement(shown.opened)
 
 

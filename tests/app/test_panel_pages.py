@@ -155,3 +155,18 @@ def test_what_is_written_meanwhile_is_seen_by_the_next_page(open_page: Open, pan
     assert "Rain again" in texts(open_page("arbiter"))
     panel.decide("mixed", "bob", "excluded", [], "rain")
     assert "No record is in this list" in texts(open_page("arbiter"))
+
+
+def test_runs_and_panels_can_be_opened_together(panel: Panel, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from xai.app.session import shown_pages
+
+    def pages(**opened: tuple[Path, ...]) -> list[str]:
+        monkeypatch.setenv("XAI_APP_SETTINGS", Settings(**opened).model_dump_json())
+        return shown_pages()
+
+    of_runs = ["memes", "meme", "overview", "compare", "faithfulness", "verdicts"]
+    assert pages(runs=(run,)) == of_runs
+    assert pages(panels=(panel.path,)) == ["arbiter", "validator"]
+    assert pages(runs=(run,), panels=(panel.path,)) == [*of_runs, "arbiter", "validator"]
+    with pytest.raises(ValueError, match="name a run or a panel"):
+        pages()
