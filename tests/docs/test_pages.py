@@ -35,6 +35,7 @@ def code_of(page: str) -> str:
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotation.md", ["aligned ('Hate', 'Race') 3 of 3 agree on Hate"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
+        ("iron-meme.md", ["label='Voter: hero'"]),
         ("published-scores.md", ["two    90.909", "gold against itself: 0.549"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
         ("ground-truth.md", ["words 1.0 cause"]),
@@ -64,6 +65,7 @@ def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) 
         "annotation.md",
         "annotators.md",
         "categories.md",
+        "iron-meme.md",
         "published-scores.md",
     ],
 )
