@@ -11,12 +11,13 @@ from tests.annotation.conftest import panel_settings
 from tests.annotation.serving import Endpoint
 from xai.analysis.report import Report
 from xai.annotation.export import export
-from xai.annotation.folder import Panel, PanelError
+from xai.annotation.folder import Panel, PanelError, prepare
 from xai.annotation.report import counts, panel_report
 from xai.annotation.running import annotate
 from xai.annotation.settings import PanelSettings
 from xai.datasets import read_memes
 from xai.schema import Meme
+from xai.tasks import Task, load_stages, task_names
 
 
 @pytest.fixture
@@ -246,3 +247,12 @@ def test_a_damaged_line_is_named(panel: Panel, name: str) -> None:
         file.write("{]\n")
     with pytest.raises(ValueError, match=rf"'{name}' (is damaged|holds a line that is no entry)"):
         Panel(panel.path).items()
+
+
+@pytest.mark.parametrize(
+    "task", [task for name in task_names() for task in load_stages(name)], ids=lambda one: one.name
+)
+def test_every_task_that_ships_comes_back_from_a_panels_folder_as_it_was(task: Task, tmp_path: Path) -> None:
+    settings = PanelSettings(annotators=("a", "b"))
+    config = {"settings": settings.model_dump(mode="json"), "task": task.model_dump(mode="json")}
+    assert prepare(tmp_path, config, {}).task == task
