@@ -15,6 +15,9 @@ from xai.tasks import Task, load_stages
 Source = Literal["answers", "gold"]
 """What a stage is told of the earlier ones: what the model answered there itself, or the gold labels."""
 
+ALL_GOLD = "gold of all stages"
+"""The metadata under which a meme in the run of the first stage keeps all gold labels that it has in the dataset."""
+
 Labels = Mapping[str, tuple[str, ...]]
 """The labels of a stage by meme."""
 
@@ -74,6 +77,8 @@ def with_context(
 ) -> Callable[[Meme], Meme]:
     """Gives a meme the gold labels of a stage, and the labels of the earlier stages as its context.
 
+    In the first stage the gold labels of all stages become metadata, :data:`ALL_GOLD`.
+
     Args:
         answered: by stage, with the source ``answers``.
 
@@ -85,7 +90,10 @@ def with_context(
     def prepared(meme: Meme) -> Meme:
         told = {stage_name(one): _labels(meme, one, stages, source, answered) for one in earlier}
         labels = gold_labels(meme, stage, stages)
-        return meme.model_copy(update={"labels": labels, "context": {**meme.context, **told}})
+        # What a later stage is not asked about is in none of its rows, and yet missed there.
+        kept = {} if earlier or meme.labels is None else {ALL_GOLD: list(meme.labels)}
+        context, metadata = {**meme.context, **told}, {**meme.metadata, **kept}
+        return meme.model_copy(update={"labels": labels, "context": context, "metadata": metadata})
 
     return prepared
 

@@ -54,7 +54,11 @@ class Annotations:
 
 
 def read_annotations(
-    paths: Sequence[str | Path], *, item: str | None = None, annotators: Sequence[str] = (), task: Task | None = None
+    paths: Sequence[str | Path],
+    *,
+    item: str | None = None,
+    annotators: Sequence[str] = (),
+    task: Task | Sequence[Task] | None = None,
 ) -> Annotations:
     """The annotations of one or more CSV or JSONL files, joined by item.
 
@@ -70,14 +74,15 @@ def read_annotations(
     annotation without labels.
 
     Args:
-        task: where given, aliases are resolved, and a label that it does not know is an error.
+        task: where given, or all stages of one, aliases are resolved, and a label that it does not know is an error.
 
     Raises:
         ValueError: a file or a cell cannot be read, an annotation is given twice, or there are fewer than two
             annotators; the message says where and what to do.
     """
     cells = [cell for path in paths for cell in _cells(Path(path), item, annotators, _alone(Path(path), paths))]
-    found = _gathered(cells, task)
+    tasks = (task,) if isinstance(task, Task) else tuple(task or ())
+    found = _gathered(cells, tasks)
     items = tuple(dict.fromkeys(str(cell.item) for cell in cells))
     names = tuple(dict.fromkeys(str(cell.annotator) for cell in cells))
     if len(names) < 2:
@@ -89,7 +94,7 @@ def read_annotations(
     return Annotations(
         items=items,
         annotators=names,
-        labels=tuple(label for label in task.label_names if label in used) if task else tuple(sorted(used)),
+        labels=tuple(name for one in tasks for name in one.label_names if name in used) or tuple(sorted(used)),
         sets=tuple(tuple(found.get((item, name)) for item in items) for name in names),
     )
 
@@ -161,7 +166,7 @@ def _holds_lists(cells: Iterable[object]) -> bool:
     )
 
 
-def _gathered(cells: Iterable[_Cell], task: Task | None) -> dict[tuple[str, str], Labels]:
+def _gathered(cells: Iterable[_Cell], tasks: Sequence[Task]) -> dict[tuple[str, str], Labels]:
     """The label sets by item and annotator, empty cells left out."""
     found: dict[tuple[str, str], Labels] = {}
     places: dict[tuple[str, str], str] = {}
@@ -173,7 +178,7 @@ def _gathered(cells: Iterable[_Cell], task: Task | None) -> dict[tuple[str, str]
             problems[f"{cell.place}: the {nameless[0]} has no name; fill it in"] = None
             continue
         try:
-            labels = _labels(cell.labels, task)
+            labels = _labels(cell.labels, tasks)
         except ValueError as error:
             problems[f"{cell.place}, column {cell.column!r}: {error}"] = None
             continue
@@ -192,18 +197,24 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and bool(str(value).strip())
 
 
-def _labels(cell: object, task: Task | None) -> Labels | None:
+def _labels(cell: object, tasks: Sequence[Task]) -> Labels | None:
     """The label set of a cell; ``None`` if it is empty."""
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return None
     labels = [label.strip() for label in _label_list(cell)]
-    if task is None:
+    if not tasks:
         return frozenset(labels)
-    matched = {label: task.match_label(label) for label in labels}
+    matched = {label: _matched(label, tasks) for label in labels}
     unknown = [label for label, name in matched.items() if name is None]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no label of task {task.name!r}; correct it, or leave out --task")
+        whole = tasks[0].name.partition("/")[0] if len(tasks) > 1 else tasks[0].name
+        raise ValueError(f"{unknown[0]!r} is no label of task {whole!r}; correct it, or leave out --task")
     return frozenset(name for name in matched.values() if name is not None)
+
+
+def _matched(label: str, tasks: Sequence[Task]) -> str | None:
+    """The label that is meant, of the first stage that has it."""
+    return next((name for one in tasks if (name := one.match_label(label)) is not None), None)
 
 
 def _label_list(cell: object) -> list[str]:

@@ -106,6 +106,16 @@ def cohen_kappas(first: np.ndarray, second: np.ndarray) -> Statistic:
     return statistic
 
 
+def pooled_cohen_kappa(first: np.ndarray, second: np.ndarray) -> Statistic:
+    """Cohen's (1960) kappa of label presence, ``(n_samples, 1, 3)``: every pair of item and label is a subject."""
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        a, b, observed = (_means(weights, x).mean(1, keepdims=True) for x in (first, second, first == second))
+        return adjusted(observed, a * b + (1 - a) * (1 - b))
+
+    return statistic
+
+
 def fleiss_kappas(given: np.ndarray) -> Statistic:
     """Fleiss' (1971) kappa of label presence, ``(n_samples, 1 + n_labels, 3)``: all labels pooled, then each.
 
@@ -179,7 +189,8 @@ def masi(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def adjusted(observed: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Observed, expected, and (o - e) / (1 - e), stacked on a last axis."""
     left = np.where(expected < 1 - 1e-12, 1 - expected, np.nan)
-    return np.stack([observed, expected, (observed - expected) / left], axis=-1)
+    more = np.where(np.abs(observed - expected) < 1e-12, 0.0, observed - expected)
+    return np.stack([observed, expected, more / left], axis=-1)
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:

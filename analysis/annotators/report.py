@@ -147,7 +147,7 @@ def _results(
         parts = [found, measures, presence[:, :1], *(alpha(weights) for alpha in of_all), cohen, presence[:, 1:]]
         return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)
 
-    intervals = _intervals(statistic, len(annotations.items), n_draws, seed)
+    intervals = with_intervals(statistic, len(annotations.items), n_draws, seed)
     triples = iter([intervals[at : at + 3] for at in range(0, len(intervals), 3)])
     return _Results(
         pairs=[list(islice(triples, len(OF_PAIRS) + n_labels)) for _ in pairs],
@@ -157,7 +157,8 @@ def _results(
     )
 
 
-def _intervals(statistic: Statistic, n: int, n_draws: int, seed: int) -> list[Interval]:
+def with_intervals(statistic: Statistic, n: int, n_draws: int, seed: int) -> list[Interval]:
+    """The values of a statistic of ``n`` items, with bootstrap intervals if there are draws, else with unknown ones."""
     if n_draws:
         return bootstrap(statistic, n, n_draws=n_draws, seed=seed)
     return [Interval(float(value), np.nan, np.nan) for value in statistic(np.ones((1, n)))[0]]
@@ -252,7 +253,7 @@ def _group_table(
         means = np.stack([_mean(kappas[:, :, there], axis=2) for there in inside], axis=1)
         return np.concatenate([means, _mean(means, axis=2)[:, :, None]], axis=2).reshape(len(weights), -1)
 
-    found = iter(_intervals(statistic, len(annotations.items), n_draws, seed))
+    found = iter(with_intervals(statistic, len(annotations.items), n_draws, seed))
     names = [(*pair.names, len(pair.items)) for pair in pairs]
     shared = len(np.unique(np.concatenate([pair.items for pair in pairs])))
     rows = []

@@ -15,6 +15,9 @@ from xai.store import Run
 PUBLISHED: dict[str, str] = {
     "aha-memes": "xai.analysis.published.aha_memes:sections",
     "m3": "xai.analysis.published.m3:sections",
+    "iron-meme/identities": "xai.analysis.published.iron_meme:sections",
+    "iron-meme/viewpoints": "xai.analysis.published.iron_meme:sections",
+    "iron-meme/roles": "xai.analysis.published.iron_meme:sections",
 }
 """Name of a task to ``module:function``, a :data:`MakeSections`; imported when a run of the task is scored."""
 

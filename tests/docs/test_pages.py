@@ -34,6 +34,7 @@ def code_of(page: str) -> str:
         ("adding-a-task.md", ["- Other", "is not a valid task: labels", "('Food: cheap',)"]),
         ("categories.md", ["['Rhetoric', 'Entity', 'Other', 'Emotional']"]),
         ("annotators.md", ["'match': 0.667", "'exact match': 0.333"]),
+        ("iron-meme.md", ["label='Voter: hero'"]),
         ("published-scores.md", ["two    90.909", "gold against itself: 0.549"]),
         ("scores.md", ["Ad Hominem", "Smears   Doubt"]),
         ("ground-truth.md", ["words 1.0 cause"]),
@@ -63,6 +64,7 @@ def test_the_code_of_a_page_runs(page: str, printed: list[str], tmp_path: Path) 
         "adding-an-ocr-engine.md",
         "annotators.md",
         "categories.md",
+        "iron-meme.md",
         "published-scores.md",
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from xai.cli.common import JsonOption, app
+from xai.cli.common import JsonOption, app, dataset_path
 from xai.display import print_report
 
 if TYPE_CHECKING:
@@ -39,24 +39,43 @@ def agreement(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the report; NAME-agreement.* beside the file by default.")
     ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(metavar="JSONL", help="Write the labels that most annotators gave, as a dataset.")
+    ] = None,
+    votes: Annotated[
+        int | None, typer.Option(min=1, help="Annotators that a gold label needs; by default more than half.")
+    ] = None,
+    memes: Annotated[
+        str | None, typer.Option(metavar="DATASET", help="The memes that get the gold labels; by default ids alone.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Agreement of annotators who give any number of labels: kappas, alpha, and what chance would give."""
+    """Agreement of annotators who give any number of labels: kappas, alpha, what chance would give, and their gold."""
     from xai.analysis.annotators.annotations import read_annotations
-    from xai.analysis.annotators.report import annotator_report
-    from xai.tasks import load_task
+    from xai.analysis.annotators.staged import gold_memes, majority_gold, staging_of
+    from xai.analysis.annotators.staged_report import agreement_report, with_gold
+    from xai.datasets import write_memes
+    from xai.tasks import load_stages
 
-    known = load_task(task) if task else None
+    if gold is None and (votes is not None or memes is not None):
+        raise ValueError("--votes and --memes are of the gold labels; name their file with --gold")
+    known = load_stages(task) if task else ()
     annotations = read_annotations(files, item=item, annotators=annotator or (), task=known)
-    report = annotator_report(
+    staging = staging_of(known, annotations)
+    report = agreement_report(
         annotations,
+        staging,
         min_count=min_count,
         occurrence=occurrence,
-        groups=None if known is None else known.branches,
+        groups=known[0].branches if len(known) == 1 else None,
         n_draws=draws,
         seed=seed,
-        files=[f.name for f in files],
+        files=[file.name for file in files],
     )
+    if gold is not None:
+        derived = majority_gold(annotations, staging, votes=votes)
+        write_memes(gold, gold_memes(derived, None if memes is None else dataset_path(memes)))
+        report = with_gold(report, derived, votes)
     folder, name = (out_folder, "agreement") if out_folder else (files[0].parent, f"{files[0].stem}-agreement")
     paths = _write(report, folder, name)
     print_report(report, paths["html"], as_json)

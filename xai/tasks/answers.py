@@ -17,9 +17,11 @@ from xai.schema import LabelSpan, Mode, Parse, Record
 from xai.strict_json import STRICT, NotStrictError
 from xai.tasks.task import PAIR, LabelField, Task
 
-__all__ = ["Answer", "parse_answer", "parser_of", "read_answer", "write_answer"]
+__all__ = ["Answer", "Quoted", "parse_answer", "parser_of", "read_answer", "write_answer"]
 
 Parser = Callable[[Task, str, Mode], "Answer"]
+Matcher = Callable[[Task, LabelField, "Quoted", Sequence[str]], str | None]
+"""The label that a string of a field of the answer names, given those before it; ``None``: none that the task knows."""
 
 
 class Answer(Record):
@@ -58,15 +60,18 @@ def parser_of(task: Task) -> Parser:
     return read_answer if task.parser is None else _parser(task.parser)
 
 
-def read_answer(task: Task, text: str, mode: Mode) -> Answer:
+def read_answer(task: Task, text: str, mode: Mode, match: Matcher | None = None) -> Answer:
     """Read the JSON answer in ``text``, generated in ``mode``; a text that cannot be read gives an unparsed answer.
 
     Reasoning traces and code fences are passed over. A field that the mode asks for must be there; labels that
     the task does not know are kept apart, as they were written. Labels that contradict each other are kept and noted.
+
+    Args:
+        match: by what a string is taken for a label; by default, by its name, spelling or an alias.
     """
     try:
         found = _read(task, _without_reasoning(text), mode)
-        return _answer(task, found, mode)
+        return _answer(task, found, mode, match or _matched)
     except _UnreadableError as error:
         return Answer(parse_note=str(error))
     except RecursionError:
@@ -111,7 +116,7 @@ class _UnreadableError(Exception):
 
 
 @dataclass(frozen=True)
-class _Quoted:
+class Quoted:
     """One string of the answer: its value, and ``[start, end)`` of what stands between its quotation marks.
 
     ``key`` is that of an object which gives it as a value.
@@ -127,7 +132,7 @@ class _Quoted:
 class _Fields:
     """The fields of an answer before its labels are matched."""
 
-    labels: Mapping[str, Sequence[_Quoted]]
+    labels: Mapping[str, Sequence[Quoted]]
     words: Sequence[str]
     concepts: Sequence[str]
     reasons: Sequence[str]
@@ -244,14 +249,14 @@ def _fields(
     )
 
 
-def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
+def _answer(task: Task, found: _Fields, mode: Mode, match: Matcher) -> Answer:
     """Match the labels and note what is odd about them; nothing that the model said is corrected."""
     notes = list(found.notes)
     spans: dict[str, LabelSpan] = {}
     unknown: list[str] = []
     for field in task.answer.label_fields:
         for quoted in found.labels.get(field.key, ()):
-            label = _matched(task, field, quoted, tuple(spans))
+            label = match(task, field, quoted, tuple(spans))
             if label is None:
                 unknown.append(f"{quoted.key}{PAIR}{quoted.value}" if quoted.key else quoted.value)
             elif label in spans:
@@ -274,7 +279,7 @@ def _answer(task: Task, found: _Fields, mode: Mode) -> Answer:
     )
 
 
-def _matched(task: Task, field: LabelField, quoted: _Quoted, given: Sequence[str]) -> str | None:
+def _matched(task: Task, field: LabelField, quoted: Quoted, given: Sequence[str]) -> str | None:
     """The label that a string of a field names: below the label ``given`` before, where it is one of those."""
     choices = task.choices(field)
     if task.pairs is not None:
@@ -339,14 +344,14 @@ def _strings(field: str, value: object) -> list[str]:
     return value
 
 
-def _labels_in(task: Task, text: str, start: int) -> dict[str, list[_Quoted]]:
+def _labels_in(task: Task, text: str, start: int) -> dict[str, list[Quoted]]:
     """The labels of the object at ``start`` by field, found by walking its structure up to the last of these fields.
 
     Raises:
         _UnreadableError: the walk meets damage before that, or the object lacks the first of these fields.
     """
     wanted = {field.key: field for field in task.answer.label_fields}
-    first, found = next(iter(wanted)), dict[str, list[_Quoted]]()
+    first, found = next(iter(wanted)), dict[str, list[Quoted]]()
     at = _skip_space(text, start + 1)
     while text[at : at + 1] not in ("}", "") and len(found) < len(wanted):
         key, at = _scan_key(text, at)
@@ -362,17 +367,17 @@ def _labels_in(task: Task, text: str, start: int) -> dict[str, list[_Quoted]]:
     return found
 
 
-def _scan_labels(text: str, at: int, field: LabelField) -> tuple[list[_Quoted], int]:
+def _scan_labels(text: str, at: int, field: LabelField) -> tuple[list[Quoted], int]:
     """The strings of a field of labels and the offset behind it."""
     if field.form == "pairs":
         return _scan_pairs(text, at)
     return _scan_one_or_list(text, at) if field.form == "one" else _scan_list(text, at)
 
 
-def _scan_pairs(text: str, start: int) -> tuple[list[_Quoted], int]:
+def _scan_pairs(text: str, start: int) -> tuple[list[Quoted], int]:
     """The values of the object at ``start``, strings or lists of strings, each with its key."""
     at = _expect("{", text, start)
-    entries: list[_Quoted] = []
+    entries: list[Quoted] = []
     while text[at : at + 1] != "}":
         key, at = _scan_key(text, at)
         values, at = _scan_one_or_list(text, _expect(":", text, _skip_space(text, at)))
@@ -383,7 +388,7 @@ def _scan_pairs(text: str, start: int) -> tuple[list[_Quoted], int]:
     return entries, at + 1
 
 
-def _scan_one_or_list(text: str, at: int) -> tuple[list[_Quoted], int]:
+def _scan_one_or_list(text: str, at: int) -> tuple[list[Quoted], int]:
     if text[at : at + 1] == "[":
         return _scan_list(text, at)
     entry = _scan_string(text, at)
@@ -403,10 +408,10 @@ def _count(field: LabelField, value: object) -> int:
     return 1 if field.form == "one" and isinstance(value, str) else len(_strings(field.key, value))
 
 
-def _scan_list(text: str, start: int) -> tuple[list[_Quoted], int]:
+def _scan_list(text: str, start: int) -> tuple[list[Quoted], int]:
     """The strings of the list at ``start`` and the offset behind it; a comma may follow the last one."""
     at = _expect("[", text, start)
-    entries: list[_Quoted] = []
+    entries: list[Quoted] = []
     while text[at : at + 1] != "]":
         entry = _scan_string(text, at)
         entries.append(entry)
@@ -424,18 +429,18 @@ def _scan_key(text: str, at: int) -> tuple[str, int]:
     return quoted.value, quoted.end + 1
 
 
-def _scan_string(text: str, at: int) -> _Quoted:
+def _scan_string(text: str, at: int) -> Quoted:
     """The string at ``at``: JSON's own, or one in single or typographic quotation marks without escapes."""
     if text[at : at + 1] == '"':
         try:
             value, behind = scanstring(text, at + 1, True)
         except ValueError:
             _fail_walk()
-        return _Quoted(value, at + 1, behind - 1)
+        return Quoted(value, at + 1, behind - 1)
     loose = _LOOSE_STRING.match(text, at)
     if loose is None:
         _fail_walk()
-    return _Quoted(text[at + 1 : loose.end() - 1], at + 1, loose.end() - 1)
+    return Quoted(text[at + 1 : loose.end() - 1], at + 1, loose.end() - 1)
 
 
 def _skip_value(text: str, at: int) -> int:

@@ -110,13 +110,14 @@ class Pairs(Record):
     first: tuple[Label, ...] = Field(min_length=1)
 
     def labels(self) -> list[Label]:
-        """Every pair; the label of the earlier stage is its ancestor."""
+        """Every pair; the label of the earlier stage is its ancestor, and a value goes alone with it that is so."""
         return [
             Label(
                 name=f"{one.name}{PAIR}{value.name}",
                 ancestors=(one.name,),
                 aliases=value.aliases,
                 written=value.spelling,
+                alone=value.alone,
             )
             for one in self.first
             for value in self.values
