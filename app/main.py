@@ -9,7 +9,7 @@ import streamlit as st
 from PIL import Image
 
 from xai.app.pieces import STYLE, plain
-from xai.app.session import AUDITOR, PAGES, PICTURES, page, pictures_shown, services
+from xai.app.session import AUDITOR, PICTURES, page, pictures_shown, services, shown_pages
 from xai.attribution.heatmap import relevance_rgb
 
 CONTENT_NOTICE = "Memes may hurt: slurs, hate, violence. Pictures stay blurred until you ask for them."
@@ -19,7 +19,7 @@ def main() -> None:
     """Show the page that is asked for; what goes wrong is said in words."""
     st.set_page_config(page_title="xai explorer", page_icon=_icon(), layout="wide")
     st.html(STYLE)
-    asked = st.navigation([page(name) for name in PAGES if name != "explain" or services().settings.model])
+    asked = st.navigation([page(name) for name in shown_pages()])
     try:
         _sidebar()
         services().sync_verdicts()

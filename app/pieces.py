@@ -47,6 +47,9 @@ dl.xai-facts {margin: 0; padding: 0; display: grid; grid-template-columns: max-c
     border: 1px solid #8886; border-radius: 6px; padding: .6rem; margin: 0;}
 .xai-small {font-size: .85rem; opacity: .8;}
 .xai-title {font-size: 1.35rem; font-weight: 600; overflow-wrap: anywhere; line-height: 1.25;}
+.xai-said {padding: .2rem 0; border-bottom: 1px solid #8883;}
+.xai-panel-picture {border-radius: 6px; background: #8882; text-align: center; padding: .4rem; min-height: 120px;}
+.xai-panel-picture img {max-width: 100%; max-height: 420px; object-fit: contain;}
 .stMainBlockContainer {padding: 4.4rem 2rem 2rem;}
 </style>"""
 """Of the fragments below; colours of text and page are the theme's."""

@@ -12,6 +12,7 @@ import streamlit as st
 
 from xai.app.filters import Filter
 from xai.app.library import Key, Library
+from xai.app.panels import open_panels
 from xai.app.settings import Settings, default_cache
 from xai.app.thumbnails import Thumbnails
 from xai.app.urls import Params
@@ -25,8 +26,12 @@ PAGES: Mapping[str, tuple[str, str]] = {
     "faithfulness": ("Faithfulness", ":material/verified:"),
     "verdicts": ("Verdicts", ":material/fact_check:"),
     "explain": ("Explain", ":material/upload:"),
+    "arbiter": ("Arbiter", ":material/gavel:"),
+    "validator": ("Validator", ":material/how_to_vote:"),
 }
-"""Name in the URL: title and icon. The first one is where the explorer opens."""
+"""Name in the URL: title and icon. The first one that is shown is where the explorer opens."""
+OF_PANELS = ("arbiter", "validator")
+"""The pages of panels; all others are of runs."""
 AUDITOR, PICTURES, FILTER = "auditor", "pictures", "filter"
 """Keys of the session's state."""
 
@@ -37,6 +42,7 @@ class Services:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.library = Library(settings.runs, settings.images)
+        self.panels = open_panels(settings.panels, settings.images)
         self.thumbnails = Thumbnails(settings.cache or default_cache())
         self.stores = {
             name: VerdictStore(opened.verdicts, read_only=settings.read_only)
@@ -98,11 +104,19 @@ def current_filter() -> Filter:
     return found if isinstance(found, Filter) else Filter()
 
 
+def shown_pages() -> list[str]:
+    """The pages that there is something for: runs, panels, a model."""
+    settings = services().settings
+    has = {name: bool(settings.panels if name in OF_PANELS else settings.runs) for name in PAGES}
+    has["explain"] = settings.model is not None
+    return [name for name in PAGES if has[name]]
+
+
 def page(name: str) -> Any:
     """A page of the navigation."""
     title, icon = PAGES[name]
     show = import_module(f"xai.app.views.{name}").show
-    return st.Page(show, title=title, icon=icon, url_path=name, default=name == next(iter(PAGES)))
+    return st.Page(show, title=title, icon=icon, url_path=name, default=name == shown_pages()[0])
 
 
 def go_to(name: str, params: Params | None = None) -> NoReturn:

@@ -6,7 +6,7 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import model_validator
 
 from xai.schema import Record
 
@@ -24,17 +24,25 @@ MAX_PIXELS = 120_000_000
 class Settings(Record):
     """Arguments of the explorer.
 
-    ``images`` are folders to look for pictures in, instead of those that the runs name. ``auditor`` is the name that
-    verdicts are stored under; empty: each visitor types one. ``cache`` holds thumbnails.
+    ``panels`` are folders of `xai annotate`, whose records people decide and vote on. ``images`` are folders to look
+    for pictures in, instead of those that the runs name. ``auditor`` is the name that verdicts are stored under; empty:
+    each visitor types one. ``cache`` holds thumbnails.
     """
 
-    runs: tuple[Path, ...] = Field(min_length=1)
+    runs: tuple[Path, ...] = ()
+    panels: tuple[Path, ...] = ()
     images: tuple[Path, ...] = ()
     auditor: str = ""
     read_only: bool = False
     model: str | None = None
     task: str = "ukrmeme"
     cache: Path | None = None
+
+    @model_validator(mode="after")
+    def _check_folders(self) -> Settings:
+        if not self.runs and not self.panels:
+            raise ValueError("there is nothing to show; name a run or a panel")
+        return self
 
     def publish(self, environment: MutableMapping[str, str] = os.environ) -> None:
         """Make these the settings of the pages of this process."""

@@ -77,7 +77,7 @@ def explain_batch(batch: Batch, given: GivenAnswers | None = None) -> Iterator[R
     readable = [meme for meme in batch.memes if isinstance(prompts[meme.id], EncodedPrompt)]
     if given is None:
         encodings = [one for one in prompts.values() if isinstance(one, EncodedPrompt)]
-        answers, halved = _answers(job, readable, encodings)
+        answers, halved = answered(job, readable, encodings)
         if halved:
             yield Halved(halved)
     else:
@@ -95,7 +95,7 @@ def encoded(job: Job, meme: Meme) -> EncodedPrompt | Failure:
         return _failure(job, meme, "read", error)
 
 
-def _answers(
+def answered(
     job: Job, memes: Sequence[Meme], prompts: Sequence[EncodedPrompt]
 ) -> tuple[dict[str, Prediction | Failure], int]:
     """Answers by meme, and how often memory ran out: then the batch is halved; else its memes are tried one by one."""
@@ -115,7 +115,7 @@ def _answers(
     answers: dict[str, Prediction | Failure] = {}
     halved = int(no_memory)
     for start in range(0, len(memes), size):
-        some, times = _answers(job, memes[start : start + size], prompts[start : start + size])
+        some, times = answered(job, memes[start : start + size], prompts[start : start + size])
         answers, halved = answers | some, halved + times
     return answers, halved
 

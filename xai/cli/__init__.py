@@ -18,7 +18,7 @@ __all__ = ["app", "main"]
 
 COMMANDS = (
     *("explain", "show", "explorer", "verify", "score", "analyze", "faithfulness"),
-    *("agreement", "categories", "ocr", "templates", "planted", "bench_methods", "about"),
+    *("agreement", "annotate", "categories", "ocr", "templates", "planted", "bench_methods", "about"),
 )
 """The modules whose import adds their commands, in the order in which `xai --help` lists them."""
 

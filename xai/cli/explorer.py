@@ -22,7 +22,9 @@ LOCAL = "127.0.0.1"
 
 @app.command("app")
 def explorer(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders made by `xai explain`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Folders made by `xai explain`, or by `xai annotate`.")
+    ],
     auditor: Annotated[
         str, typer.Option(help="Verdicts are stored under this name; else each visitor types one.")
     ] = "",
@@ -39,11 +41,13 @@ def explorer(
         int | None, typer.Option(min=1, max=65535, help="The first free one from 8501 on by default.")
     ] = None,
 ) -> None:
-    """Go through the memes of runs in a browser: filter, look, compare, record verdicts."""
+    """Go through the memes of runs in a browser: filter, look, compare, record verdicts; decide for a panel."""
+    from xai.annotation.folder import is_panel
     from xai.app.settings import Settings
 
     settings = Settings(
-        runs=tuple(path.resolve() for path in runs),
+        runs=tuple(path.resolve() for path in runs if not is_panel(path)),
+        panels=tuple(path.resolve() for path in runs if is_panel(path)),
         images=tuple(path.resolve() for path in images or ()),
         auditor=auditor.strip(),
         read_only=read_only,
@@ -65,7 +69,8 @@ def _open(settings: Settings) -> None:
     for folder in settings.images:
         if not folder.is_dir():
             raise ValueError(f"image folder {folder.name!r} does not exist; check the path")
-    err.print("opening " + ", ".join(path.name for path in settings.runs), markup=False, highlight=False)
+    names = [path.name for path in (*settings.runs, *settings.panels)]
+    err.print("opening " + ", ".join(names), markup=False, highlight=False)
     services()
     if settings.model is not None:
         from xai.app.views.explain import loaded
@@ -83,6 +88,9 @@ def _say(settings: Settings, host: str, port: int) -> None:
     for opened in services().library.runs.values():
         folders = ", ".join(map(str, opened.pictures)) or "nowhere; name their folder with --images"
         line(f"{opened.name}: pictures from {folders}; verdicts beside the run in {opened.verdicts.name}")
+    for panel in services().panels.values():
+        folders = ", ".join(map(str, panel.pictures)) or "nowhere; name their folder with --images"
+        line(f"{panel.name}: pictures from {folders}; decisions and votes in the panel's folder")
     line(f"the explorer is at http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)", "bold")
     if not _is_local(host):
         line(
