@@ -434,8 +434,9 @@ def test_the_shipped_model_answers_beside_an_endpoint(
 def test_a_loaded_model_that_knows_no_such_prompt_stops_before_the_first_record(
     dataset: Path, tmp_path: Path, endpoint: Endpoint
 ) -> None:
-    settings = panel_settings(endpoint, annotators=["planted", endpoint.name("1")])
-    with pytest.raises(ValueError, match="has no variant 'short'"):
+    asked = {"task": str(TASK), "variant": "terse"}
+    settings = panel_settings(endpoint, annotators=["planted", endpoint.name("1")], asked=asked)
+    with pytest.raises(ValueError, match="has no variant 'terse'"):
         annotate(dataset, tmp_path / "panel", settings, work=Work(device="cpu"))
 
 

@@ -14,7 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from xai.annotation.models import Reply, mode_of
+from xai.annotation.asking import Reply, mode_of
 from xai.annotation.settings import Asked
 from xai.schema import Meme, Mode, is_encodable
 from xai.tasks import Task

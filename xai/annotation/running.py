@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from xai.annotation.arbiter import VERSION as ARBITER_VERSION
 from xai.annotation.arbiter import Answer, arbitrate
+from xai.annotation.asking import POST_MODE, PanelModel, Reply
 from xai.annotation.explicator import VERSION as EXPLICATOR_VERSION
 from xai.annotation.explicator import explicator_task, read_phrases
 from xai.annotation.folder import (
@@ -32,7 +33,7 @@ from xai.annotation.folder import (
     refuse_foreign,
 )
 from xai.annotation.ledger import Entry, Ledger, now
-from xai.annotation.models import POST_MODE, PanelModel, Reply, panel_model
+from xai.annotation.models import panel_model
 from xai.annotation.settings import PANEL, Asked, PanelSettings
 from xai.datasets import DatasetRecord, read_memes
 from xai.journal import Journal
