@@ -197,3 +197,19 @@ def test_relevance_of_the_pixels_is_of_the_memes_own_picture(model: VisionLangua
     merge = model.processor.image_processor.merge_size
     assert explanation.pixels.shape == (height * merge, width * merge)
     assert np.isfinite(explanation.pixels).all()
+
+
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+@pytest.mark.parametrize("name", ["aha-memes", "m3", "iron-meme/identities", "iron-meme/viewpoints", "iron-meme/roles"])
+def test_every_family_that_sees_is_explained_for_every_task(loaded: Loaded, family: str, name: str) -> None:
+    model, task = loaded(family), load_task(name)
+    first, second = task.label_names[:2]
+    labels = [first] if task.contradictions([first, second]) else [first, second]
+    context = {"identities": ("Women",), "viewpoints": ("Women: in-group",)}
+    meme = OWN.model_copy(update={"post": "see this", "context": context})
+    mode: Mode = "image+text+post" if name == "m3" else "image+text"
+    explanation = xai.explain(model, meme, task=task, mode=mode, answer=write_answer(task, labels))
+    assert explanation.prediction.labels == tuple(labels)
+    assert sum(explanation.shares.values()) == pytest.approx(sum(explanation.token_table.relevance))
+    assert np.isfinite(explanation.token_table.relevance).all()
+    assert ("post" in explanation.shares) == (name == "m3")
