@@ -44,6 +44,11 @@ CAUTIONS: Mapping[str, Caution] = {
         "The answer was no valid JSON and was repaired to be read: check the labels against the raw answer.",
         "parse = 'repaired'",
     ),
+    "noted": Caution(
+        "odd answer",
+        "Something about the answer is odd, such as labels that contradict each other; the facts below say what.",
+        "parse = 'strict' AND parse_note <> ''",
+    ),
     "unknown": Caution(
         "unknown labels",
         "The model named labels that the task does not have; they are not explained.",
@@ -63,6 +68,16 @@ CAUTIONS: Mapping[str, Caution] = {
         "invented words",
         "The model says that it used words which the caption does not have.",
         "n_invented > 0",
+    ),
+    "cut": Caution(
+        "text cut",
+        "The caption was too long; the model was not shown its end.",
+        "characters_cut > 0",
+    ),
+    "frames": Caution(
+        "one of several pictures",
+        "The file holds several pictures, frames or pages; the model was shown the first.",
+        "picture_frames > 1",
     ),
     "non_finite": Caution(
         "values not finite",

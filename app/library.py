@@ -467,9 +467,11 @@ _TABLES = f"""
 CREATE TABLE memes (
     run TEXT, run_number INTEGER, position BIGINT, part BIGINT, meme_id TEXT, mode TEXT, method TEXT,
     text TEXT, language TEXT, image TEXT, labels TEXT[], gold TEXT[], correct BOOLEAN, answer TEXT, parse TEXT,
-    unknown_labels TEXT[], referred_words TEXT[], target TEXT, labels_missing TEXT[], target_choice_changed BIGINT,
+    parse_note TEXT, unknown_labels TEXT[], referred_words TEXT[], target TEXT, labels_missing TEXT[],
+    target_choice_changed BIGINT,
     {", ".join(f"share_{segment} DOUBLE, part_{segment} DOUBLE" for segment in SEGMENTS)},
-    conservation DOUBLE, sink_share DOUBLE, template_share DOUBLE, non_finite BIGINT, top_words TEXT[],
+    conservation DOUBLE, sink_share DOUBLE, template_share DOUBLE, non_finite BIGINT, characters_cut BIGINT,
+    picture_frames BIGINT, top_words TEXT[],
     jaccard DOUBLE, n_invented BIGINT, f1 DOUBLE, word_categories TEXT[], flags TEXT[]
 );
 CREATE TABLE verdicts (
@@ -484,7 +486,7 @@ _NUMBER = "CAST(regexp_extract(filename, 'part-(\\d+)\\.parquet$', 1) AS BIGINT)
 _ANSWERS = f"""
 CREATE TEMP TABLE answers AS SELECT
     {_NUMBER} AS part, {_NUMBER} * 1000000 + file_row_number AS position, meme_id, mode, meme_text, language, image,
-    labels, gold_labels, answer, parse, unknown_labels, referred_words
+    labels, gold_labels, answer, parse, parse_note, unknown_labels, referred_words
 FROM read_parquet(?, filename = true, file_row_number = true)
 """
 
@@ -492,17 +494,20 @@ _EXPLAINED = f"""
 CREATE TEMP TABLE explained AS SELECT
     meme_id, mode, method, target, labels_missing, target_choice_changed,
     {", ".join(f"share_{segment}" for segment in SEGMENTS)},
-    conservation, sink_share, template_share, non_finite,
+    conservation, sink_share, template_share, non_finite, characters_cut, picture_frames,
     list_transform(
         list_slice(list_reverse_sort(list_zip(word_relevance, word)), 1, {TOP_WORDS}), lambda pair: pair[2]
     ) AS top_words
 """
-# Parts that were written before a prompt could have a post or examples lack their columns. Of the targets of a meme,
-# mode and method it is the first in the order of preference: all labels together.
+# Parts that were written before a column was added lack it. Of the targets of a meme, mode and method it is the first
+# in the order of preference: all labels together.
 _FROM_PARTS = f"""
 FROM (
     SELECT * FROM read_parquet(?)
-    UNION ALL BY NAME SELECT NULL::DOUBLE AS share_post, NULL::DOUBLE AS share_examples WHERE false
+    UNION ALL BY NAME SELECT
+        NULL::DOUBLE AS share_post, NULL::DOUBLE AS share_examples,
+        NULL::BIGINT AS characters_cut, NULL::BIGINT AS picture_frames
+    WHERE false
 )
 QUALIFY row_number() OVER (PARTITION BY meme_id, mode, method ORDER BY target <> '{ALL_LABELS}', target) = 1
 """
@@ -512,7 +517,7 @@ FROM (SELECT
     NULL::TEXT[] AS labels_missing, NULL::BIGINT AS target_choice_changed,
     {", ".join(f"NULL::DOUBLE AS share_{segment}" for segment in SEGMENTS)},
     NULL::DOUBLE AS conservation, NULL::DOUBLE AS sink_share, NULL::DOUBLE AS template_share,
-    NULL::BIGINT AS non_finite,
+    NULL::BIGINT AS non_finite, NULL::BIGINT AS characters_cut, NULL::BIGINT AS picture_frames,
     NULL::DOUBLE[] AS word_relevance, NULL::TEXT[] AS word) WHERE false
 """
 
@@ -525,10 +530,11 @@ WITH meant AS (
     SELECT
         $run AS run, $number AS run_number, answers.position, part, answers.meme_id, answers.mode,
         coalesce(explained.method, '') AS method, meme_text AS text, language, image, labels,
-        CASE WHEN gold_labels IS NULL THEN NULL ELSE coalesce(gold, []) END AS gold, answer, parse, unknown_labels,
-        referred_words, target, labels_missing, target_choice_changed,
+        CASE WHEN gold_labels IS NULL THEN NULL ELSE coalesce(gold, []) END AS gold, answer, parse, parse_note,
+        unknown_labels, referred_words, target, labels_missing, target_choice_changed,
         {", ".join(f"share_{name}, {part} / nullif({_WHOLE}, 0) AS part_{name}" for name, part in _PARTS.items())},
-        conservation, sink_share, template_share, non_finite, top_words, jaccard, n_invented, f1, word_categories
+        conservation, sink_share, template_share, non_finite, characters_cut, picture_frames, top_words,
+        jaccard, n_invented, f1, word_categories
     FROM answers
     LEFT JOIN explained ON explained.meme_id = answers.meme_id AND explained.mode = answers.mode
     LEFT JOIN agreed ON agreed.meme_id = answers.meme_id AND agreed.mode = answers.mode

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from tests.app.conftest import HOSTILE_ID, compare
 from xai.app.filters import SORTS, Filter
 from xai.app.library import Key, Library
+from xai.limits import Limits
 from xai.models import VisionLanguageModel
 from xai.pipeline import explain_dataset
 from xai.planted import SAMPLES
 from xai.schema import SEGMENTS
 from xai.store import open_run
+
+REST = '"referred_words": [], "referred_image_concepts": []}'
 
 
 def everything(library: Library, wanted: Filter, auditor: str = "") -> pd.DataFrame:
@@ -199,3 +205,41 @@ def test_a_run_of_thousands_of_parts_is_listed_in_its_order(run: Path, tmp_path:
 
 def test_the_hostile_meme_is_found_by_its_name(library: Library) -> None:
     assert {key.meme_id for key in library.rows_of("run", HOSTILE_ID)} == {HOSTILE_ID}
+
+
+def test_a_cut_text_a_file_of_several_pictures_and_an_odd_answer_are_flagged(
+    tmp_path: Path, model: VisionLanguageModel
+) -> None:
+    frames = [Image.new("RGB", (64, 64), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "still.png")
+    lines = [
+        {"id": "long", "image": "still.png", "text": "a word " * 20},
+        {"id": "moving", "image": "moving.gif", "text": "two words"},
+        {"id": "odd", "image": "still.png", "text": "two words"},
+        {"id": "plain", "image": "still.png", "text": "two words"},
+    ]
+    given = [{"id": line["id"], "text": '{"label": "Hateful", "types": ["Mocking"], ' + REST} for line in lines]
+    given[2]["text"] = '{"label": "Hateful", "types": ["Humor"], ' + REST
+    for name, rows in (("memes", lines), ("answers", given)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    explain_dataset(
+        model, tmp_path / "memes.jsonl", tmp_path / "run", task="aha-memes", answers=tmp_path / "answers.jsonl",
+        limits=Limits(max_characters=60), targets="all",
+    )  # fmt: skip
+    rows = everything(Library([tmp_path / "run"]), Filter())
+    usual = {"choice", "instruction"}
+    flags = {name: set(found) - usual for name, found in zip(rows["meme_id"], rows["flags"], strict=True)}
+    assert flags == {"long": {"cut"}, "moving": {"frames"}, "odd": {"noted"}, "plain": set()}
+
+
+LATER = ["share_post", "share_examples", "example_shares", "characters_cut", "picture_frames"]
+
+
+def test_a_part_that_was_written_before_a_column_was_added_is_listed(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "old")
+    for part in (tmp_path / "old" / "explanations").glob("part-*.parquet"):
+        pq.write_table(pq.read_table(part).drop_columns(LATER), part)
+    old, new = everything(Library([tmp_path / "old"]), Filter()), everything(Library([run]), Filter())
+    assert old["part_text"].tolist() == pytest.approx(new["part_text"].tolist(), nan_ok=True)
+    assert [set(flags) for flags in old["flags"]] == [set(flags) - {"cut", "frames"} for flags in new["flags"]]
