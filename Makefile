@@ -81,7 +81,7 @@ test: $(PRETRAINED) system-packages
 test-oldest: $(OLDEST)/.installed
 	@OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_OPTIONS) \
 		tests/attribution tests/planted tests/xai/test_front_doors.py tests/xai/test_models.py \
-		tests/xai/test_pipeline.py tests/xai/test_prompts.py
+		tests/xai/test_pipeline.py tests/xai/test_prompts.py tests/xai/test_turns.py tests/retrieval/test_encoders.py
 
 $(OLDEST)/.installed: $(INSTALLED) pyproject.toml
 	@$(BIN)/python tests/oldest.py $(OLDEST)
