@@ -237,24 +237,7 @@ class _Piece:
 def _turn(
     task: Task, meme: Meme, mode: Mode, style: PromptStyle, picture: EncodedPicture | None, *, is_first: bool
 ) -> _Turn:
-    """What the user says about a meme; the instruction only in the first turn, the introductions of texts in each."""
-    texts: list[tuple[Segment, str]] = []
-    if is_first:
-        instruction = task.instruction(mode, style.language, style.variant, style.with_none, meme.context)
-        texts.append(("instruction", instruction))
-    said: list[tuple[Segment, Literal["post", "caption"], str]] = []
-    if "post" in mode:
-        said.append(("post", "post", meme.post or ""))
-    if "text" in mode:
-        said.append(("text", "caption", meme.text))
-    is_introduced = is_first  # The instruction ends with the introduction of what follows it.
-    for segment, kind, text in said:
-        if not is_introduced:
-            introduction = task.introduction(kind, style.language, style.variant)
-            # A turn that begins with space would be trimmed by some chat templates, and not by others.
-            texts.append(("instruction", introduction if texts else introduction.lstrip()))
-        texts.append((segment, text))
-        is_introduced = False
+    texts = task.said(meme, mode, style.language, style.variant, style.with_none, is_first=is_first)
     return _Turn(picture, tuple(texts))
 
 

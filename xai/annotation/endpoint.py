@@ -161,14 +161,11 @@ def _content(task: Task, meme: Meme, mode: Mode, asked: Asked) -> Any:
     Raises:
         ValueError: the meme lacks what the mode or the task's prompt needs, or its picture cannot be read.
     """
-    language, variant = asked.language, asked.variant or VARIANT
-    text = task.instruction(mode, language, variant, asked.with_none, meme.context)
+    said = task.said(meme, mode, asked.language, asked.variant or VARIANT, asked.with_none)
     for kind, own in (("post", meme.post or ""), ("text", meme.text)):
         if kind in mode and not own.strip():
             raise ValueError(f"meme {meme.id!r} has no {kind}, which mode {mode!r} shows")
-    if "post" in mode:  # whose introduction ends the instruction
-        text += (meme.post or "").strip() + task.introduction("caption", language, variant)
-    text += meme.text if "text" in mode else ""
+    text = "".join(part for _, part in said)
     if "image" not in mode:
         return text
     picture = {"type": "image_url", "image_url": {"url": _data_url(meme)}}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, StringConstraints, model_validator
 
-from xai.schema import Mode, Record
+from xai.schema import Meme, Mode, Record, Segment
 
 Name = Annotated[StrictStr, StringConstraints(min_length=1, pattern=r"^\S(.*\S)?$")]
 Text = Annotated[StrictStr, StringConstraints(min_length=1)]
@@ -304,6 +304,43 @@ class Task(Record):
         if "post" in mode:
             return text + prompts.post
         return text + prompts.caption if "text" in mode else text
+
+    def said(
+        self,
+        meme: Meme,
+        mode: Mode,
+        language: str = "en",
+        variant: str = "full",
+        with_none: bool = True,
+        *,
+        is_first: bool = True,
+    ) -> list[tuple[Segment, str]]:
+        """What a user says about a meme, by segment: all that a prompt has of it but its picture.
+
+        Args:
+            is_first: the turn is the first of its chat. The instruction stands in that one only, the introductions of
+                texts in each.
+
+        Raises:
+            ValueError: as for :meth:`instruction`.
+        """
+        parts: list[tuple[Segment, str]] = []
+        if is_first:
+            parts.append(("instruction", self.instruction(mode, language, variant, with_none, meme.context)))
+        texts: list[tuple[Segment, Literal["post", "caption"], str]] = []
+        if "post" in mode:
+            texts.append(("post", "post", meme.post or ""))
+        if "text" in mode:
+            texts.append(("text", "caption", meme.text))
+        is_introduced = is_first  # The instruction ends with the introduction of what follows it.
+        for segment, kind, text in texts:
+            if not is_introduced:
+                introduction = self.introduction(kind, language, variant)
+                # A turn that begins with space would be trimmed by some chat templates, and not by others.
+                parts.append(("instruction", introduction if parts else introduction.lstrip()))
+            parts.append((segment, text))
+            is_introduced = False
+        return parts
 
     def variant(self, preferred: str) -> str:
         """The variant of the prompts that a model prefers, or else ``full``, or else the first that there is."""
